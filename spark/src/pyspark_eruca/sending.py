@@ -10,6 +10,10 @@ but the message is still in the log. In both cases the batch is compared with th
 one by one. If they are the same, it is not sent again, and otherwise it is refused. Not found are
 messages that retention has deleted, messages that wait for their delivery time, and messages of a
 broker that is not in the route.
+
+A broker that dies leaves the route. So a route can be looked up once for all attempts. Then each of
+them asks every broker of it, and fails if one cannot be asked, instead of storing the batch again
+at another broker.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import json
 import os
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPMessage
 from types import MappingProxyType
@@ -61,6 +66,42 @@ class SendOptions(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class TopicRoute:
+    """The queues of a topic, and the brokers to ask for its messages, at one time."""
+
+    queues: tuple[Queue, ...]  # that accept messages
+    urls: Mapping[str, str]  # of the brokers' masters, by name
+
+
+class Connections:
+    """The services that one thread talks to, each over one connection, whatever the topic.
+
+    Args:
+        options: How long to retry, and the credentials.
+    """
+
+    def __init__(self, options: SendOptions) -> None:
+        self._options = options
+        self._services: dict[tuple[str, ...], Service] = {}
+
+    def to(self, *urls: str) -> Service:
+        """Return the service at one of *urls*, which are equivalent."""
+        if urls not in self._services:
+            self._services[urls] = Service(
+                urls,
+                timeout=self._options.timeout_seconds,
+                patience=self._options.patience_seconds,
+                credentials=credentials_of(os.environ, self._options.files),
+            )
+        return self._services[urls]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for service in self._services.values():
+            service.close()
+
+
 class TopicSender:
     """Sends to the queues of one topic.
 
@@ -68,6 +109,8 @@ class TopicSender:
         options: The name servers, and how long to retry.
         topic: The topic, which must exist.
         window_seconds: How long brokers know an idempotency key.
+        route: An earlier sender's, whose brokers must all be asked; None: look it up.
+        connections: Those of this thread; None: new ones.
 
     Raises:
         SourceError: The topic does not exist, or no broker accepts its messages.
@@ -79,22 +122,29 @@ class TopicSender:
         topic: str,
         *,
         window_seconds: float = IDEMPOTENCY_WINDOW_DEFAULT,
+        route: TopicRoute | None = None,
+        connections: Connections | None = None,
     ) -> None:
-        self._options = options
+        self._namesrvs = options.namesrvs
         self._window_seconds = window_seconds
         self._topic = topic
         self._path = f"/v1/topics/{quote(topic, safe='')}"
-        self._namesrv = self._service(options.namesrvs)
-        self._brokers: dict[str, Service] = {}
-        self.queues: Sequence[Queue] = self._look_up()
+        self._connections = connections or Connections(options)
+        self.route = route or self._look_up()
+        self._urls = dict(self.route.urls)  # at present; no broker is ever removed
         if not self.queues:
             raise SourceError(f"no broker accepts messages of {topic}")
 
-    def twin(self) -> TopicSender:
-        """Return a sender to the same queues with connections of its own, for another thread."""
+    @property
+    def queues(self) -> Sequence[Queue]:
+        """The queues, which stay the same."""
+        return self.route.queues
+
+    def twin(self, connections: Connections) -> TopicSender:
+        """Return a sender to the same queues for another thread, over its connections."""
         twin = copy.copy(self)
-        twin._namesrv = self._service(self._options.namesrvs)
-        twin._brokers = {name: self._service([one.url]) for name, one in self._brokers.items()}
+        twin._connections = connections
+        twin._urls = dict(self._urls)
         return twin
 
     def send(self, queue: Queue, ids: Sequence[str], messages: Sequence[bytes]) -> bool:
@@ -110,7 +160,7 @@ class TopicSender:
                 None of them is stored.
             UnavailableError: There was no answer until the time limit. They may be stored.
         """
-        for name in list(self._brokers):
+        for name in list(self._urls):
             found = self._stored(name, ids[0])
             if found is None:
                 continue
@@ -132,8 +182,7 @@ class TopicSender:
 
     def close(self) -> None:
         """Close the connections."""
-        for broker in self._brokers.values():
-            broker.close()
+        self._connections.close()
 
     def _request(
         self,
@@ -144,10 +193,10 @@ class TopicSender:
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[HTTPMessage, bytes]:
         """Return a broker's answer, with retries until the time limit."""
-        patience = self._brokers[broker_name].patience()
+        patience = self._connections.to(self._urls[broker_name]).patience()
         while True:
             try:
-                return self._brokers[broker_name].kept_request(
+                return self._connections.to(self._urls[broker_name]).kept_request(
                     method, f"{self._path}/messages", query, body=body, headers=headers
                 )
             except TRANSIENT as error:
@@ -160,7 +209,11 @@ class TopicSender:
     def _look_again(self, patience: Patience, error: Exception) -> None:
         """Wait, and take over the present addresses of the brokers: another one may be master."""
         patience.wait(error)
-        self._look_up()
+        for name, url in self._look_up().urls.items():
+            known = self._urls.get(name, url)
+            self._urls[name] = url
+            if known != url:
+                self._connections.to(known).close()
 
     def _stored(self, broker_name: str, message_id: str) -> dict[str, Any] | None:
         """Return the message with an id; None if the broker has none."""
@@ -198,36 +251,27 @@ class TopicSender:
                     KEY_REUSED,
                 )
 
-    def _look_up(self) -> list[Queue]:
+    def _look_up(self) -> TopicRoute:
         # All queues of the topic, because keys are divided over them. A name server that has just
         # started would return only some.
-        route = self._namesrv.get_json(f"{self._path}/route", [("require_settled", "true")])
+        namesrv = self._connections.to(*self._namesrvs)
+        route = namesrv.get_json(f"{self._path}/route", [("require_settled", "true")])
         masters = {
             broker["broker_name"]: broker["urls"].get("0", {}).get("default")
             for broker in route["brokers"]
         }
-        queues = []
+        queues: list[Queue] = []
+        urls: dict[str, str] = {}
         for data in sorted(route["queues"], key=lambda data: str(data["broker_name"])):
             name, url = data["broker_name"], masters.get(data["broker_name"])
-            if url and "w" in data["permission"]:
-                known = self._brokers.get(name)
-                if known is None or known.url != url:
-                    self._brokers[name] = self._service([url])
-                    if known is not None:
-                        known.close()
+            if not url or data["permission"] == "none":
+                continue
+            urls[name] = url  # a broker that accepts no more messages may have earlier ones
+            if "w" in data["permission"]:
                 queues += [
                     Queue(self._topic, name, number) for number in range(data["write_queue_count"])
                 ]
-        return queues
-
-    def _service(self, urls: Sequence[str]) -> Service:
-        options = self._options
-        return Service(
-            urls,
-            timeout=options.timeout_seconds,
-            patience=options.patience_seconds,
-            credentials=credentials_of(os.environ, options.files),
-        )
+        return TopicRoute(tuple(queues), urls)
 
 
 def _content(message: Mapping[str, Any]) -> tuple[object, ...]:

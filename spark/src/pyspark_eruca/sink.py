@@ -38,7 +38,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_eruca.errors import OptionError, SourceError
-from pyspark_eruca.sending import TopicSender
+from pyspark_eruca.sending import TopicRoute, TopicSender
 from pyspark_eruca.sink_columns import SinkColumns
 from pyspark_eruca.sink_options import SinkOptions
 from pyspark_eruca.sink_sender import SinkSender
@@ -66,7 +66,8 @@ class SinkWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = _checked(options, schema)
+        self._columns = SinkColumns(schema, topic=options.topic, key_column=options.key_column)
+        self._route = _route(options)
         self._prefix = options.prefix or f"spark-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -74,7 +75,11 @@ class SinkWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         sender = SinkSender(
-            self._options, self._columns, prefix=self._prefix, partition=context.partitionId()
+            self._options,
+            self._columns,
+            prefix=self._prefix,
+            partition=context.partitionId(),
+            route=self._route,
         )
         return _sent(sender, iterator)
 
@@ -100,7 +105,8 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
                 " micro-batch; remove the option"
             )
         self._options = options
-        self._columns = _checked(options, schema)
+        self._columns = SinkColumns(schema, topic=options.topic, key_column=options.key_column)
+        self._route = _route(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows of a micro-batch."""
@@ -118,6 +124,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
             self._columns,
             prefix=f"{query}-{batch}",
             partition=context.partitionId(),
+            route=self._route,
         )
         return _sent(sender, iterator)
 
@@ -129,11 +136,13 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
         _tell_aborted(messages, f"micro-batch {batchId}")
 
 
-def _checked(options: SinkOptions, schema: StructType) -> SinkColumns:
-    columns = SinkColumns(schema, topic=options.topic, key_column=options.key_column)
-    if options.topic is not None:
-        TopicSender(options, options.topic)  # it must exist before anything is sent
-    return columns
+def _route(options: SinkOptions) -> TopicRoute | None:
+    """Look up the topic of the options, which must exist before anything is sent.
+
+    All tasks use this route. If each attempt looked it up, an attempt after a broker's death would
+    store its rows at the others, and not know that the dead one has them.
+    """
+    return TopicSender(options, options.topic).route if options.topic is not None else None
 
 
 def _sent(sender: SinkSender, batches: Iterator[pa.RecordBatch]) -> Sent:

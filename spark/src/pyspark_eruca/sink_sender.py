@@ -11,7 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from pyspark_eruca.errors import RefusedError, SourceError
-from pyspark_eruca.sending import KEY_REUSED, TopicSender, queue_index
+from pyspark_eruca.sending import (
+    KEY_REUSED,
+    Connections,
+    TopicRoute,
+    TopicSender,
+    queue_index,
+)
 from pyspark_eruca.sink_batches import BATCH_SIZE_MAX, Batch, Batches, Lane
 from pyspark_eruca.sink_columns import RowError, SinkColumns
 from pyspark_eruca.sink_options import SinkOptions
@@ -43,20 +49,30 @@ class SinkSender:
         columns: The rows' columns.
         prefix: The beginning of the keys of this write; unused if rows have keys of their own.
         partition: The partition's number.
+        route: Of the topic in the options, for all attempts; None: each looks up its topics.
     """
 
     def __init__(
-        self, options: SinkOptions, columns: SinkColumns, *, prefix: str, partition: int
+        self,
+        options: SinkOptions,
+        columns: SinkColumns,
+        *,
+        prefix: str,
+        partition: int,
+        route: TopicRoute | None = None,
     ) -> None:
         self._options = options
         self._columns = columns
         self._prefix = prefix
         self._partition = partition
+        self._route = route
         self._batches = Batches()
+        self._connections = Connections(options)
         self._topics: dict[str, TopicSender] = {}
         self._keyed: list[tuple[Batch, list[str]]] = []  # rows with keys of their own, gathered
         self._keyed_size = 0  # bytes of them
         self._twins: dict[tuple[int, str], TopicSender] = {}  # by thread's share and topic
+        self._of_twins = [Connections(options) for _ in range(KEYED_AT_ONCE)]
         self._threads = ThreadPoolExecutor(KEYED_AT_ONCE, "eruca-sink")  # starts none before use
         self._row = 0
         self.sent = 0  # messages stored now
@@ -97,8 +113,8 @@ class SinkSender:
     def close(self) -> None:
         """Close the connections."""
         self._threads.shutdown()
-        for topic in (*self._topics.values(), *self._twins.values()):
-            topic.close()
+        for connections in (self._connections, *self._of_twins):
+            connections.close()
 
     def _keys_of(self, batch: Batch) -> list[str]:
         name = f"{self._prefix}-{self._partition}-{batch.number}"
@@ -131,7 +147,7 @@ class SinkSender:
         for batch, keys in share:
             name = batch.lane.topic
             if (worker, name) not in self._twins:
-                self._twins[worker, name] = self._topics[name].twin()
+                self._twins[worker, name] = self._topics[name].twin(self._of_twins[worker])
             outcomes.append(self._sent(self._twins[worker, name], batch, keys))
             if outcomes[-1].error is not None:
                 break
@@ -174,7 +190,11 @@ class SinkSender:
         if name not in self._topics:
             try:
                 self._topics[name] = TopicSender(
-                    self._options, name, window_seconds=self._options.window_seconds
+                    self._options,
+                    name,
+                    window_seconds=self._options.window_seconds,
+                    route=self._route,
+                    connections=self._connections,
                 )
             except SourceError as error:
                 raise self._failure(f"row {row}", error) from error

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import httpx
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import types
 
 import eruca
 from pyspark_eruca.errors import SourceError
+from pyspark_eruca.sending import TopicRoute, TopicSender
+from pyspark_eruca.sink import Sent, SinkWriter
 from pyspark_eruca.sink_columns import SinkColumns
 from pyspark_eruca.sink_options import SinkOptions
-from pyspark_eruca.sink_sender import SinkSender
+from pyspark_eruca.sink_sender import KEYED_AT_ONCE, SinkSender
 from support.clocks import WrongClock
 from support.in_process_cluster import InProcessCluster, in_process_cluster
 
 pytestmark = pytest.mark.anyio
 QUEUES = 2
 TYPES = {
+    "topic": types.StringType(),
     "body": types.StringType(),
     "key": types.StringType(),
     "sharding_key": types.StringType(),
@@ -34,18 +42,41 @@ TYPES = {
 Row = Mapping[str, Any]
 
 
-async def send(
-    cluster: InProcessCluster, rows: Sequence[Row], *, prefix: str = "w", **options: str
-) -> SinkSender:
-    """Send *rows* to the topic ``orders`` as partition 0 of the write *prefix*."""
+def options_of(cluster: InProcessCluster, **options: str) -> SinkOptions:
     given = {"namesrv": cluster.namesrv_urls[0], "topic": "orders", "retrySeconds": "30"}
-    parsed = SinkOptions.parse({**given, **options})
+    return SinkOptions.parse({**given, **options})
+
+
+async def route_of(cluster: InProcessCluster) -> TopicRoute:
+    """Return the route of ``orders``, as the driver looks it up."""
+
+    def run() -> TopicRoute:
+        with closing(TopicSender(options_of(cluster), "orders")) as sender:
+            return sender.route
+
+    return await anyio.to_thread.run_sync(run)
+
+
+async def send(
+    cluster: InProcessCluster,
+    rows: Sequence[Row],
+    *,
+    prefix: str = "w",
+    route: TopicRoute | None = None,
+    **options: str,
+) -> SinkSender:
+    """Send *rows* as partition 0 of the write *prefix*: to ``orders``, or the topics they name."""
+    parsed = options_of(cluster, **options)
+    if "topic" in rows[0]:
+        parsed = replace(parsed, topic=None)
 
     def run() -> SinkSender:
         names = [name for name in TYPES if name in rows[0]]
         fields = types.StructType([types.StructField(name, TYPES[name]) for name in names])
-        columns = SinkColumns(fields, topic="orders", key_column=parsed.key_column)
-        with closing(SinkSender(parsed, columns, prefix=prefix, partition=0)) as sender:
+        columns = SinkColumns(fields, topic=parsed.topic, key_column=parsed.key_column)
+        with closing(
+            SinkSender(parsed, columns, prefix=prefix, partition=0, route=route)
+        ) as sender:
             sender.send(rows)
             sender.flush()
         return sender
@@ -60,18 +91,28 @@ async def stored(cluster: InProcessCluster, queue_count: int = QUEUES) -> Counte
 
 async def queues(cluster: InProcessCluster, queue_count: int = QUEUES) -> list[list[str]]:
     """Return the bodies of each queue of the topic, in order."""
+    each = [await queues_at(url, queue_count) for url in cluster.broker_urls.values()]
+    return [queue for its_queues in each for queue in its_queues]
+
+
+async def count_at(cluster: InProcessCluster, broker_name: str) -> int:
+    """Return the number of messages of the topic at one broker."""
+    return sum(map(len, await queues_at(cluster.broker_urls[broker_name], QUEUES)))
+
+
+async def queues_at(url: str, queue_count: int) -> list[list[str]]:
+    """Return the bodies of each queue of the topic at one broker."""
     bodies: list[list[str]] = []
     async with httpx.AsyncClient() as http:
-        for url in cluster.broker_urls.values():
-            for queue_id in range(queue_count):
-                path = f"{url}/v1/topics/orders/queues/{queue_id}/messages"
-                offset, end = 0, 1
-                bodies.append([])
-                while offset < end:
-                    query = {"offset": offset, "count_max": 8_192}
-                    answer = (await http.get(path, params=query)).raise_for_status().json()
-                    bodies[-1] += [message["body"]["text"] for message in answer["messages"]]
-                    offset, end = answer["next_offset"], answer["max_offset"]
+        for queue_id in range(queue_count):
+            path = f"{url}/v1/topics/orders/queues/{queue_id}/messages"
+            offset, end = 0, 1
+            bodies.append([])
+            while offset < end:
+                query = {"offset": offset, "count_max": 8_192}
+                answer = (await http.get(path, params=query)).raise_for_status().json()
+                bodies[-1] += [message["body"]["text"] for message in answer["messages"]]
+                offset, end = answer["next_offset"], answer["max_offset"]
     return bodies
 
 
@@ -221,6 +262,107 @@ async def test_new_queues_do_not_double_rows_with_sharding_keys(tmp_path: Path, 
                 await send(cluster, rows)
 
         assert await stored(cluster, queue_count=5) == Counter(row["body"] for row in rows)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+async def test_an_attempt_that_cannot_ask_a_broker_fails_and_sends_nothing(
+    tmp_path: Path, sharded: bool
+) -> None:
+    rows = rows_of(20, sharded=sharded)
+    async with cluster_with_orders(tmp_path, brokers=2) as cluster:
+        route = await route_of(cluster)
+        await send(cluster, rows, route=route)
+        counts = {name: await count_at(cluster, name) for name in cluster.broker_urls}
+        left, gone = sorted(counts, key=lambda name: counts[name])
+        await cluster.take_broker_away(gone)
+        with pytest.raises(SourceError, match=r"row.*no progress for 0\.5 s"):
+            await send(cluster, rows, route=route, retrySeconds="0.5")
+
+        assert await count_at(cluster, left) == counts[left]
+
+
+async def test_a_route_of_the_driver_is_used_as_it_is_but_for_the_addresses(tmp_path: Path) -> None:
+    rows = rows_of(30, sharded=True)
+    async with (
+        cluster_with_orders(tmp_path) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        route = await route_of(cluster)
+        await client.admin.create_topic("orders", queue_count=5)
+        moved = replace(route, urls={"broker-a": "http://127.0.0.1:9"})  # nothing listens there
+        again = await send(cluster, rows, route=moved)
+
+        assert again.sent == 30
+        assert [bool(queue) for queue in await queues(cluster, 5)] == [True] * 2 + [False] * 3
+
+
+async def test_a_broker_that_accepts_no_more_messages_is_asked_for_earlier_ones(
+    tmp_path: Path,
+) -> None:
+    rows = rows_of(20)
+    async with (
+        cluster_with_orders(tmp_path, brokers=2) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        await send(cluster, rows)
+        counts = {name: await count_at(cluster, name) for name in cluster.broker_urls}
+        _, full = sorted(counts, key=lambda name: counts[name])
+        await client.admin.create_topic("orders", permission="r", broker_name=full)
+        again = await send(cluster, rows)
+
+    assert (again.sent, again.known) == (0, 20)
+
+
+async def test_the_tasks_of_a_write_use_the_drivers_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = types.StructType([types.StructField("body", types.StringType())])
+    rows = pa.RecordBatch.from_pylist([{"body": f"order {n}"} for n in range(20)])
+    async with cluster_with_orders(tmp_path, brokers=2) as cluster:
+        given = options_of(cluster, idempotencyPrefix="w", retrySeconds="0.5")
+        writer = await anyio.to_thread.run_sync(lambda: SinkWriter(given, fields))
+        monkeypatch.setattr(TaskContext, "_taskContext", TaskContext(partitionId=0))
+        for_tasks = pickle.dumps(writer)
+
+        def attempt() -> Sent:
+            sent = pickle.loads(for_tasks).write(iter([rows]))
+            assert isinstance(sent, Sent)
+            return sent
+
+        assert (await anyio.to_thread.run_sync(attempt)).sent == 20
+        counts = {name: await count_at(cluster, name) for name in cluster.broker_urls}
+        await cluster.take_broker_away(max(counts, key=lambda name: counts[name]))
+        with pytest.raises(SourceError, match="no progress"):
+            await anyio.to_thread.run_sync(attempt)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_topics_share_the_connections_to_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyed: bool
+) -> None:
+    async with (
+        cluster_with_orders(tmp_path) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        for number in range(12):
+            await client.admin.create_topic(f"t{number}", queue_count=QUEUES)
+        opened: Counter[int | None] = Counter()
+        connect = HTTPConnection.connect
+
+        def counted(connection: HTTPConnection) -> None:
+            opened[connection.port] += 1
+            connect(connection)
+
+        monkeypatch.setattr(HTTPConnection, "connect", counted)
+        rows = [{**row, "topic": f"t{n % 12}"} for n, row in enumerate(rows_of(60))]
+        if keyed:
+            rows = [{**row, "id": f"id-{n}"} for n, row in enumerate(rows)]
+        options: dict[str, Any] = {"idempotencyKeyColumn": "id"} if keyed else {}
+        sent = await send(cluster, rows, **options)
+        port = int(cluster.broker_urls["broker-a"].rpartition(":")[2])
+
+        assert sent.sent == 60
+        assert 1 <= opened[port] <= (KEYED_AT_ONCE if keyed else 1)
 
 
 async def test_messages_with_a_delivery_time_wait_for_it_and_are_stored_once(
