@@ -46,6 +46,15 @@ def test_all_updates_together_cost_no_more_than_their_bounds(
         assert max(used) >= 0.999999
 
 
+def test_the_time_without_pages_is_charged_to_no_update() -> None:
+    pace = after(0.001, updates=SAMPLE_COUNT - 1)
+    pace.restart()
+    for number in range(SAMPLE_COUNT + 1):
+        pace.updated(Spent(160.0 + number * 0.001, 7))
+
+    assert pace.period_seconds(3) == SHORTEST
+
+
 def test_updates_come_often_again_once_they_cost_little() -> None:
     pace = after(0.05)
     assert pace.period_seconds(100) == pytest.approx(100 * 0.05 / SHARE_MAX)

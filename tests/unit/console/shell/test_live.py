@@ -74,6 +74,30 @@ async def test_pages_are_updated_less_often_if_they_ask_much() -> None:
     assert asked == 10 * (SAMPLE_COUNT + 2)
 
 
+async def test_what_is_spent_without_open_pages_does_not_slow_down_the_next_ones() -> None:
+    asked = 0
+    found = LiveStreams(maximum=2, per_caller=1, period_seconds=0.001, questions=lambda: asked)
+
+    async def seen(updates: int) -> None:
+        left = updates
+
+        async def render() -> str | None:
+            nonlocal left
+            left -= 1
+            return str(left) if left else None
+
+        found.begin("ann")
+        async for _ in found.stream("ann", "", render):
+            pass
+
+    await seen(SAMPLE_COUNT // 2)
+    asked += 100_000  # by other requests, overnight
+    await seen(SAMPLE_COUNT + 1)
+    found.begin("ann")
+
+    assert found.period_seconds < 1.0
+
+
 async def test_a_stop_ends_all_streams() -> None:
     found = streams()
     found.begin("ann")

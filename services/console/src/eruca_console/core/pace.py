@@ -5,7 +5,8 @@ all pages are updated less often. Two things are bounded: the CPU time of this p
 questions to the cluster, which stand for the load of the brokers.
 
 The cost of an update is measured: what the process has spent on the last updates, by their number.
-That contains whatever else it did, so people who click come first.
+That contains whatever else it did, so people who click come first. It must not contain the time
+without any open page, so the measurement restarts after it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ class Pace:
         self._needed_seconds = 0.0  # for one update, within both bounds
         self._begun: Spent | None = None
         self._count = 0  # updates since then
+
+    def restart(self) -> None:
+        """Forget the measured cost; to be called when the first page opens."""
+        self._needed_seconds = 0.0
+        self._begun = None
+        self._count = 0
 
     def updated(self, spent: Spent) -> None:
         """Note an update, after which so much was spent."""

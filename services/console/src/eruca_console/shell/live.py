@@ -76,6 +76,8 @@ class LiveStreams:
                 "ERUCA_CONSOLE_STREAMS_PER_CALLER_MAX",
                 retry_after_seconds=10,
             )
+        if not self.count:
+            self._pace.restart()
         self._open[caller] += 1
 
     async def stream(
