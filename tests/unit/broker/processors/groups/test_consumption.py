@@ -43,12 +43,17 @@ class Queues:
 
 
 class Cold:
-    """Reads that take a turn of the loop; *fails* ends the next one."""
+    """Reads that take a turn of the loop, or last until *ready*; *is_cancelled* ends one."""
 
     def __init__(self) -> None:
         self.is_cancelled = False
+        self.count = 0
+        self.ready: asyncio.Event | None = None  # reads last until then
 
     async def read(self, reader: str, read: Callable[[], Any]) -> Any:  # noqa: ANN401
+        self.count += 1
+        if self.ready is not None:
+            await self.ready.wait()
         await asyncio.sleep(0)
         if self.is_cancelled:
             self.is_cancelled = False
@@ -178,6 +183,35 @@ def test_a_reader_of_the_counters_does_not_wait_for_a_disk_and_nothing_is_lost(
         await told.refresh()
         assert totals(told) == (5, 0)
         await told.settle()
+
+    asyncio.run(run())
+
+    assert totals(told) == (5, sum(size_at(QUEUES[0], offset) for offset in range(5)))
+
+
+def test_readers_do_not_wait_for_sums_that_are_late_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumption, "WAIT_SECONDS", 0.01)
+    told, store = made()
+
+    async def run() -> None:
+        store.cold.ready = asyncio.Event()
+        told.committed(GROUP, QUEUES[0], 0, 3)
+        await told.refresh()  # waits, and gives up
+        assert store.cold.count == 1
+        await told.refresh()
+        assert store.cold.count == 1
+        settling = asyncio.create_task(told.settle())
+        await asyncio.sleep(0)
+        monkeypatch.setattr(consumption, "WAIT_SECONDS", 3_600)
+        reading = asyncio.create_task(told.refresh())  # within the limit
+        await asyncio.sleep(0)
+        assert not reading.done()
+        store.cold.ready.set()
+        await asyncio.gather(settling, reading)
+        told.committed(GROUP, QUEUES[0], 3, 5)
+        await told.refresh()  # nothing is late any more
 
     asyncio.run(run())
 

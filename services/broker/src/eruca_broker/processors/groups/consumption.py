@@ -4,8 +4,8 @@ A pull does not name its group. So a group's consumption is what it **takes over
 that its commits move its positions past, and the deliveries that it acknowledges.
 
 The messages are counted at once. Their bytes are the sizes in the entries of their queue, which are
-summed later: a second later, or before somebody reads the counters, if no disk is slow. So a pull
-costs nothing, and a commit notes one range::
+summed later: a second later, or before somebody reads the counters, unless the sums have been late
+for half a second. So a pull costs nothing, and a commit notes one range::
 
     commit, release, acknowledgement ──► range of a queue ──settle──► sum of its entries' sizes
 
@@ -31,7 +31,7 @@ from eruca_broker.processors.traffic import Flow, by_group
 from eruca_broker.store.message_store import MessageStore
 
 SETTLE_SECONDS: Final = 1.0  # between two sums: the entries are still in memory
-WAIT_SECONDS: Final = 0.5  # of a reader of the counters, for entries that are not in memory
+WAIT_SECONDS: Final = 0.5  # of readers of the counters, since the sums are late
 SUMMED_COUNT_MAX: Final = 10_000_000  # messages of one range, noted at once: 200 MB of entries
 NOTED_MAX: Final = 10_000  # ranges that wait for their sum; a second's worth of commits
 _PIECE_COUNT: Final = 65_536  # entries that are summed without a pause: some 0.1 ms
@@ -67,6 +67,7 @@ class Consumption:
         self._noted: dict[_Key, list[_Range]] = {}
         self.noted_count = 0
         self._settling = asyncio.Lock()
+        self._late_since: float | None = None  # loop time of the first sum that is not finished
 
     def of(self, group: str, topic: str) -> Flow | None:
         """Return what *group* took over of *topic*; None if others are counted together with it."""
@@ -96,17 +97,27 @@ class Consumption:
     async def settle(self) -> None:
         """Add the bytes of everything counted so far, in turns with other work."""
         async with self._settling:
+            if self._late_since is None:
+                self._late_since = asyncio.get_running_loop().time()
             pace = Pace()
             while self._noted:
                 key = next(iter(self._noted))
                 while key in self._noted:
                     await self._sum_piece(key)
                     await pace.step()
+            self._late_since = None  # not if this was cancelled or failed
 
     async def refresh(self) -> None:
-        """Settle for a reader of the counters, who does not wait long for a disk."""
-        with suppress(TimeoutError):  # then some bytes are still to be added
-            async with asyncio.timeout(WAIT_SECONDS):
+        """Settle for a reader of the counters, unless that takes long.
+
+        The time limit is for all readers together, so a slow disk does not delay each of them.
+        """
+        now = asyncio.get_running_loop().time()
+        end = WAIT_SECONDS + (now if self._late_since is None else self._late_since)
+        if end <= now:
+            return  # some bytes are still to be added
+        with suppress(TimeoutError):  # then, too
+            async with asyncio.timeout_at(end):
                 await self.settle()
 
     # --- Inside -----------------------------------------------------------------------------------
