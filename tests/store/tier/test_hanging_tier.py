@@ -1,4 +1,4 @@
-"""An object store or a folder that does not answer: a failure in the status, and only of the tier."""
+"""An object store or folder that does not answer: the status shows it, and only the tier fails."""
 
 from __future__ import annotations
 
