@@ -10,6 +10,7 @@ from eruca_console.core.pace import (
     PERIOD_SECONDS_MAX,
     QUESTIONS_PER_SECOND_MAX,
     SAMPLE_COUNT,
+    SAMPLE_SECONDS_MAX,
     SHARE_MAX,
     Pace,
     Spent,
@@ -21,7 +22,7 @@ SHORTEST = 2.0
 def after(cpu_seconds: float, questions: int = 0, updates: int = SAMPLE_COUNT + 1) -> Pace:
     pace = Pace(SHORTEST)
     for number in range(updates):
-        pace.updated(Spent(100.0 + number * cpu_seconds, 7 + number * questions))
+        pace.updated(Spent(100.0 + number * cpu_seconds, 7 + number * questions, 0.0))
     return pace
 
 
@@ -50,7 +51,7 @@ def test_the_time_without_pages_is_charged_to_no_update() -> None:
     pace = after(0.001, updates=SAMPLE_COUNT - 1)
     pace.restart()
     for number in range(SAMPLE_COUNT + 1):
-        pace.updated(Spent(160.0 + number * 0.001, 7))
+        pace.updated(Spent(160.0 + number * 0.001, 7, 0.0))
 
     assert pace.period_seconds(3) == SHORTEST
 
@@ -59,5 +60,15 @@ def test_updates_come_often_again_once_they_cost_little() -> None:
     pace = after(0.05)
     assert pace.period_seconds(100) == pytest.approx(100 * 0.05 / SHARE_MAX)
     for _ in range(SAMPLE_COUNT):
-        pace.updated(Spent(100.0 + SAMPLE_COUNT * 0.05, 7))
+        pace.updated(Spent(100.0 + SAMPLE_COUNT * 0.05, 7, 0.0))
     assert pace.period_seconds(100) == SHORTEST
+
+
+def test_a_slow_pace_recovers_after_one_sample_of_time() -> None:
+    pace = after(10.0)
+    assert pace.period_seconds(3) == PERIOD_SECONDS_MAX
+    spent = 100.0 + SAMPLE_COUNT * 10.0
+    pace.updated(Spent(spent + 0.001, 7, SAMPLE_SECONDS_MAX / 2))
+    assert pace.period_seconds(3) == PERIOD_SECONDS_MAX
+    pace.updated(Spent(spent + 0.002, 7, SAMPLE_SECONDS_MAX))
+    assert pace.period_seconds(3) == SHORTEST

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 SHARE_MAX: Final = 0.15  # of a core, for updates
 QUESTIONS_PER_SECOND_MAX: Final = 500.0  # a broker answers one in about 0.1 ms
 PERIOD_SECONDS_MAX: Final = 60.0
-SAMPLE_COUNT: Final = 20  # updates, of which the cost is a mean
+SAMPLE_COUNT: Final = 20  # updates, of which the cost is a mean …
+SAMPLE_SECONDS_MAX: Final = 30.0  # … or those of so long, so that a slow pace recovers soon
 
 
 class Spent(NamedTuple):
@@ -25,10 +26,12 @@ class Spent(NamedTuple):
     Attributes:
         cpu_seconds: CPU time.
         questions: To the cluster.
+        at_seconds: The present time, of any monotonic clock.
     """
 
     cpu_seconds: float
     questions: int
+    at_seconds: float
 
 
 class Pace:
@@ -56,9 +59,10 @@ class Pace:
             self._begun = spent
             return
         self._count += 1
-        if self._count == SAMPLE_COUNT:
-            cpu_seconds = (spent.cpu_seconds - self._begun.cpu_seconds) / SAMPLE_COUNT
-            questions = (spent.questions - self._begun.questions) / SAMPLE_COUNT
+        seconds = spent.at_seconds - self._begun.at_seconds
+        if self._count == SAMPLE_COUNT or seconds >= SAMPLE_SECONDS_MAX:
+            cpu_seconds = (spent.cpu_seconds - self._begun.cpu_seconds) / self._count
+            questions = (spent.questions - self._begun.questions) / self._count
             self._needed_seconds = max(
                 cpu_seconds / SHARE_MAX, questions / QUESTIONS_PER_SECOND_MAX
             )

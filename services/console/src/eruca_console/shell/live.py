@@ -14,7 +14,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from time import process_time
+from time import monotonic, process_time
 from typing import Final
 
 from eruca.contract.errors import ErucaError, OverloadedError
@@ -99,7 +99,7 @@ class LiveStreams:
                 except ErucaError as error:  # the page would be an error's: it stays as it is
                     yield event("failed", error.detail)
                     text = last
-                self._pace.updated(Spent(process_time(), self._questions()))
+                self._pace.updated(Spent(process_time(), self._questions(), monotonic()))
                 if text is None:
                     yield event("ended", "the session is over")
                     return
