@@ -15,7 +15,7 @@ import pytest
 from eruca.contract.errors import UnavailableError
 from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store import cold_reads
-from eruca_broker.store.cold_reads import TRIES_MAX, bring
+from eruca_broker.store.cold_reads import FETCHES, TRIES_MAX, bring
 from eruca_broker.store.files.residency import (
     Mapped,
     NotInMemoryError,
@@ -28,7 +28,9 @@ from eruca_broker.store.queue_reader import QueueRead
 from eruca_chassis.connections.exchange import PostponedError
 from support.clocks import ManualClock
 from support.cold_files import ColdFiles, postponed
+from support.patience import PATIENCE_SECONDS
 from support.stores import batch, small_settings, without_log_lines
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 BODIES = [b"body %d" % number for number in range(30)]
@@ -214,3 +216,35 @@ def test_a_file_that_is_deleted_meanwhile_is_no_fault(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         bring([Stretch(str(tmp_path), 0, 10)], 0)
     assert cold_reads.THREADS > 1
+
+
+async def test_a_tier_that_does_not_answer_is_waited_for_once(store: MessageStore) -> None:
+    begun: list[int] = []
+    timed_out, answered = asyncio.Event(), asyncio.Event()
+
+    async def fetch(number: int) -> int:
+        begun.append(number)
+        if number:
+            await answered.wait()
+            return 1
+        await timed_out.wait()
+        raise UnavailableError("the tier has not answered") from TimeoutError()
+
+    def cold(number: int) -> NotInMemoryError:
+        return NotInMemoryError([Stretch("", number, number + 1)], partial(fetch, number))
+
+    reads = [
+        asyncio.create_task(store.cold.bring(f"reader {number}", cold(number)))
+        for number in range(FETCHES + 20)
+    ]
+    await until(lambda: len(begun) == FETCHES)
+    timed_out.set()
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        refused = await asyncio.gather(reads[0], *reads[FETCHES:], return_exceptions=True)
+    assert all(isinstance(error, UnavailableError) for error in refused)
+    assert begun == list(range(FETCHES)), "the others have not begun"
+    answered.set()
+    await asyncio.gather(*reads[1:FETCHES])
+    await store.cold.bring("reader 1", cold(99))
+    assert store.cold.waiting_count == 0

@@ -20,6 +20,8 @@ from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.state.group_events import CommittedOffset, OffsetsCommitted
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tier import cache
+from eruca_broker.store.tier.reader import head_of
 from eruca_broker.store.tiering.tiering import Tiering
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
@@ -347,4 +349,28 @@ async def test_a_role_that_ends_refuses_reads_that_wait_for_the_tier(
     repository.hangs = False
     tiering = await tiered(store, clock, repository)
     assert await pulled(store, "orders", 0) == before
+    await tiering.close()
+
+
+async def test_a_read_of_a_slow_tier_ends_and_its_repetition_goes_on(
+    store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = FaultyRepository()
+    tiering = await tiered(store, clock, repository)
+    await brought_up(tiering)
+    await tiering.close()
+    tiering = await tiered(store, clock, repository)
+    await tiering.step()
+    manifest = tiering.manifest
+    assert manifest is not None
+    blobs = [head_of(segment) for segment in manifest.segments[-3:]]
+    assert not any(tiering.cache.find(blob) for blob in blobs[:2])
+    monkeypatch.setattr(cache, "READ_SECONDS", 0.0)
+
+    with pytest.raises(UnavailableError, match="slow"):
+        await tiering.cache.fetch(blobs)
+
+    assert [tiering.cache.find(blob) is not None for blob in blobs[:2]] == [True, False]
+    await tiering.cache.fetch(blobs)
+    assert all(tiering.cache.find(blob) for blob in blobs)
     await tiering.close()

@@ -269,11 +269,14 @@ class ColdReads:
         lane.turns.done(reader)
         error = work.exception()
         fault: Exception | None = None
+        behind: list[_Read] = []
         if error is None:
             if read.fetch is None:
                 self.size += work.result()
         elif isinstance(error, UnavailableError):
             fault = error
+            if isinstance(error.__cause__, TimeoutError):
+                behind = lane.turns.give_up()  # else each turn would wait for another timeout
         elif isinstance(error, OSError):
             _log.error("a file of the store cannot be read", file=error.filename, fault=str(error))
             fault = UnavailableError(
@@ -283,7 +286,8 @@ class ColdReads:
         else:
             raise error
         self._go_on(lane)
-        read.end(fault)
+        for one in (read, *behind):
+            one.end(fault)
 
 
 def bring(stretches: list[Stretch], ahead: int) -> int:

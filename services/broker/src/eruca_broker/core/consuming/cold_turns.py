@@ -69,7 +69,8 @@ class ColdTurns(Generic[T]):
     def give_up(self) -> list[T]:
         """Return the reads that wait, which wait no longer."""
         given_up = [read for reader in self._readers.values() for read, _ in reader.asks]
-        self._readers.clear()
+        for reader in self._readers.values():
+            reader.asks.clear()
         self._waiting = 0
         return given_up
 

@@ -25,6 +25,7 @@ from eruca.contract.errors import ErucaError, UnavailableError
 from eruca_chassis.finishing import finished_in_thread
 
 FETCH_SECONDS: Final = 20.0  # for one blob; then its readers get 503, and may repeat
+READ_SECONDS: Final = 20.0  # for the blobs of one read; it is repeated for those behind
 _RETRY_AFTER_SECONDS: Final = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -110,11 +111,17 @@ class TierCache:
                 closed.
         """
         size = 0
+        now = asyncio.get_running_loop().time
+        ends_at: float | None = None  # of the time in which another fetch may begin
         for blob in blobs:
             if blob.digest in self._files:
                 continue
             if self._is_closed:
                 raise _closed()
+            if ends_at is None:
+                ends_at = now() + READ_SECONDS
+            elif now() >= ends_at:
+                raise _unavailable("the tier is slow: some of the bytes have been fetched")
             task = self._fetching.get(blob.digest)
             if task is None:
                 task = asyncio.create_task(self._fetch(blob))
