@@ -21,13 +21,13 @@ from eruca_broker.core.tier.steps import (
     added,
     check_abandonment,
     check_fence,
-    expired,
     first_manifest,
     following,
     next_base,
     orphans,
     purged,
     reconciled,
+    retained,
     to_compare,
     without_missing,
 )
@@ -88,6 +88,7 @@ class TierMachine(RuleBasedStateMachine):
         self.names = 0
         self.now_ms = 0
         self.floor = 0  # where the tier began last
+        self.expired_bases: set[int] = set()  # … and what had expired then
         self.is_clean = True  # no election has lost anything
         self.is_older = False  # the master's store was replaced by an older copy
         self.lost: set[str] = set()  # paths of objects that something else has deleted
@@ -233,14 +234,15 @@ class TierMachine(RuleBasedStateMachine):
             return
         if broker.creating is not None or broker.deleting:
             return
-        shorter = expired(
+        kept = retained(
             broker.manifest,
             keep_hours=keep_hours,
             now_ms=self.now_ms,
             local_min_offset=broker.deleted * SIZE,
+            grace_ms=3 * HOUR_MS,
         )
-        if shorter is not broker.manifest:
-            broker.creating = following(shorter, broker.writer, now_ms=self.now_ms)
+        if kept is not broker.manifest:
+            broker.creating = following(kept, broker.writer, now_ms=self.now_ms)
 
     @rule(who=BROKERS, deletions=st.integers(0, 3))
     def settle(self, who: int, deletions: int) -> None:
@@ -292,6 +294,8 @@ class TierMachine(RuleBasedStateMachine):
     def follow(self) -> None:
         """The replica has the master's log, and deletes what the master has deleted."""
         master, replica = self.brokers[self.master], self.brokers[1 - self.master]
+        replica.has_led = False  # it leads no longer, and what it was doing has ended
+        replica.end_restart()
         replica.segments, replica.deleted = [*master.segments], master.deleted
 
     @invariant()
@@ -302,7 +306,8 @@ class TierMachine(RuleBasedStateMachine):
                 continue  # refused: nobody knows here where queues begin
             begin, latest = broker.shown.min_offset, self.manifests[-1:]
             answered = local if begin is None else min(local, begin)
-            true = [one.min_offset for one in latest if one.min_offset is not None]
+            late = {one.segment for one in broker.shown.expired}  # they may have come back since
+            true = [one.base for of in latest for one in of.segments if one not in late]
             assert answered <= min([local, *true])
 
     # --- What holds -------------------------------------------------------------------------------
@@ -311,7 +316,7 @@ class TierMachine(RuleBasedStateMachine):
     def every_named_object_is_there(self) -> None:
         for manifest in self.manifests[-1:]:
             assert faults(manifest) is None
-            for segment in (*manifest.segments, *manifest.abandoned):
+            for segment in manifest.named:
                 for path in set(segment.paths) - self.lost:
                     assert self.objects.get(path) == segment.sha256
 
@@ -334,11 +339,12 @@ class TierMachine(RuleBasedStateMachine):
             assert found.get(place) == broker.segments[place]
 
     @invariant()
-    def the_beginning_moves_only_forward(self) -> None:
+    def the_beginning_moves_back_only_to_what_has_expired(self) -> None:
         if self.manifests and self.manifests[-1].min_offset is not None:
             begin = self.manifests[-1].min_offset
-            assert begin >= self.floor
+            assert begin >= self.floor or begin in self.expired_bases
             self.floor = begin
+            self.expired_bases = {one.segment.base for one in self.manifests[-1].expired}
 
     @invariant()
     def nothing_is_abandoned_without_a_loss(self) -> None:
@@ -383,3 +389,42 @@ def test_a_former_master_does_not_write_after_a_later_one() -> None:
 
     with pytest.raises(FencedError):
         following(later, Writer("eruca", "broker-a", "log", 2), now_ms=0)
+
+
+def test_an_hour_of_expiry_is_bounded_and_a_full_tier_keeps_up() -> None:
+    def segments(count: int) -> list[TierSegment]:
+        return [
+            TierSegment(
+                base=place * SIZE,
+                end=place * SIZE + SIZE,
+                epoch=0,
+                records=1,
+                first_ms=0,
+                last_ms=0,
+                chunk_size=SIZE,
+                sha256="",
+                head_size=1,
+                head_sha256="",
+                side_size=1,
+                upload="00",
+            )
+            for place in range(count)
+        ]
+
+    def after(manifest: Manifest, hours: float) -> Manifest:
+        return retained(
+            manifest, keep_hours=24, now_ms=int(hours * HOUR_MS), local_min_offset=99 * SIZE * SIZE
+        )
+
+    first = first_manifest(Writer("eruca", "broker-a", "log", 0))
+    small, large = replace(first, segments=segments(50)), replace(first, segments=segments(2_400))
+
+    once = after(small, 1_000)
+    assert len(once.expired) == 10
+    assert after(once, 1_000.9) is once, "the next ones expire an hour later"
+    assert len(after(once, 1_001).expired) == 20
+    assert len(after(large, 1_000).expired) == 200, "twice as many as are written in an hour"
+    assert after(once, 1_024).condemned == [path for one in segments(10) for path in one.paths]
+    assert after(once, 10).segments == small.segments, "they were not too old"
+    other = replace(first, segments=segments(3)[1:], abandoned=segments(1))
+    assert after(after(other, 1_000), 10).segments == other.segments, "it is of another history"

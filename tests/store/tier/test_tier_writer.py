@@ -270,6 +270,7 @@ async def test_the_tiers_own_retention_moves_its_beginning(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository, log_id = FaultyRepository(), store.state.log_id
+    ends = store.retention.segment_ends()
     tiering = tier_of(store, repository, clock, keep_hours=10)
     await tiering.open()
     await brought_up(tiering)
@@ -286,11 +287,52 @@ async def test_the_tiers_own_retention_moves_its_beginning(
     found = latest(repository, log_id)
     assert found is not None
     assert found.min_offset == store.log_min_offset
+    gone = [one.segment for one in found.expired]
+    assert [one.end for one in gone] == ends[:3]
     kept = {path for path in repository.objects if f"/{MANIFESTS}/" not in path}
-    assert kept == {f"{log_id}/{path}" for one in found.segments for path in one.paths}
+    assert kept == {f"{log_id}/{path}" for one in found.named for path in one.paths}
     begin = store.queues.range("orders", 0)[0]
     assert begin == store.queues.local_range("orders", 0)[0] > 0
     assert store.queues.range("rare", 0) == (1, 1)
+
+    clock.advance(25 * 3600)
+    await store.append(batch("rare", 0, [b"a later one"]))
+    await brought_up(tiering)
+    found = latest(repository, log_id)
+    assert found is not None
+    assert not {one.segment for one in found.expired} & set(gone)
+    assert not {f"{log_id}/{path}" for one in gone for path in one.paths} & set(repository.objects)
+    await tiering.close()
+
+
+async def test_what_a_wrong_clock_expired_comes_back(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    """The clock jumps a year ahead, and one message is stored; then the clock is set right."""
+    repository = FaultyRepository()
+    tiering = tier_of(store, repository, clock, keep_hours=10)
+    await tiering.open()
+    await brought_up(tiering)
+    before = await pulled(store, "orders", 0)
+    await delete_local(store, tiering, 3)
+    clock.advance(365 * 24 * 3600)
+    await store.append(batch("rare", 0, [b"from the future"]))
+    await brought_up(tiering)
+    assert store.queues.range("orders", 0)[0] > 0
+    found = latest(repository, store.state.log_id)
+    assert found is not None
+    expired = [one.segment for one in found.expired]
+    assert len(expired) == 3
+
+    clock.advance(-365 * 24 * 3600)
+    await brought_up(tiering)
+
+    found = latest(repository, store.state.log_id)
+    assert found is not None
+    assert found.segments[:3] == expired
+    assert not found.expired
+    assert store.queues.range("orders", 0)[0] == 0
+    assert await pulled(store, "orders", 0) == before
     await tiering.close()
 
 

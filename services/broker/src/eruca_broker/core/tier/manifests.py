@@ -65,6 +65,14 @@ class TierSegment(msgspec.Struct, frozen=True, kw_only=True):
         return self.path, self.side_path
 
 
+class ExpiredSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment that the tier's own retention took from the readers; its objects are kept."""
+
+    segment: TierSegment
+    since_ms: int  # in ms since 1970
+    is_abandoned: bool  # it is of another history: it never comes back
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a log's tier."""
 
@@ -78,6 +86,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[TierSegment]
     condemned: list[str]  # paths of objects that are deleted, or about to be
     abandoned: list[TierSegment]  # of other histories of this log; no reader gets them
+    expired: list[ExpiredSegment] = []  # no reader gets them; condemned after a time
+
+    @property
+    def named(self) -> list[TierSegment]:
+        """All segments whose objects are kept."""
+        kept = [one.segment for one in self.expired]
+        return [*self.segments, *self.abandoned, *kept]
 
     @property
     def min_offset(self) -> int | None:
@@ -139,7 +154,7 @@ def decoded(data: bytes, *, number: int | None, log_id: str) -> Manifest:
 
 def faults(manifest: Manifest) -> str | None:
     """Return why a manifest contradicts itself; None: it does not."""
-    for segment in (*manifest.segments, *manifest.abandoned):
+    for segment in manifest.named:
         if not 0 <= segment.base < segment.end or segment.chunk_size <= 0:
             return f"the segment at log offset {segment.base} has an invalid value"
     for before, after in pairwise(manifest.segments):
@@ -149,7 +164,7 @@ def faults(manifest: Manifest) -> str | None:
             return (
                 f"the segment at log offset {after.base} has an earlier epoch than the one before"
             )
-    named = [path for one in (*manifest.segments, *manifest.abandoned) for path in one.paths]
+    named = [path for one in manifest.named for path in one.paths]
     if len(set(named)) < len(named):
         return "it names an object twice"
     if doomed := set(named) & set(manifest.condemned):

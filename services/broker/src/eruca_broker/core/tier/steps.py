@@ -3,7 +3,8 @@
 The life of a segment:
 
     open ──full──► closed ──confirmed, flushed──► uploading ──objects whole──► uploaded
-      uploaded ──manifest created──► in the tier ──retention──► only in the tier ──expired──► gone
+      uploaded ──manifest created──► in the tier ──retention──► only in the tier
+      only in the tier ──too old──► expired ──24 h──► condemned ──deleted──► gone
 
 A writer loads the latest manifest, and *reconciles* it with its log before anything else. What the
 manifest has and the log does not have is of another history: the log was truncated by an unclean
@@ -14,14 +15,17 @@ and no reader gets them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
+from math import ceil
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from eruca_broker.core.tier.manifests import FORMAT, Manifest, TierSegment
+from eruca_broker.core.tier.manifests import FORMAT, ExpiredSegment, Manifest, TierSegment
 
-EXPIRED_PER_STEP_MAX: Final = 10  # as for retention: a clock that jumps deletes not everything
+EXPIRED_PER_HOUR_MIN: Final = 10  # however few segments the tier has
 _MS_PER_HOUR: Final = 3_600_000
+GRACE_MS: Final = 24 * _MS_PER_HOUR  # in which a wrong clock is noticed, and set right
 
 
 class FencedError(Exception):
@@ -191,42 +195,92 @@ def added(manifest: Manifest, segment: TierSegment) -> Manifest:
 
 
 def orphans(manifest: Manifest, listed: Collection[str]) -> list[str]:
-    """Return the paths among *listed* that no manifest needs: of killed uploads, or expired."""
-    named = {path for one in (*manifest.segments, *manifest.abandoned) for path in one.paths}
-    return sorted(set(listed) - named)
+    """Return the paths among *listed* that no manifest needs: of killed uploads, or condemned."""
+    return sorted(set(listed) - {path for one in manifest.named for path in one.paths})
 
 
-def expired(
-    manifest: Manifest, *, keep_hours: float, now_ms: int, local_min_offset: int
+def retained(
+    manifest: Manifest,
+    *,
+    keep_hours: float,
+    now_ms: int,
+    local_min_offset: int,
+    grace_ms: int = GRACE_MS,
 ) -> Manifest:
-    """Return *manifest* without segments that the tier's own retention deletes; condemn them.
+    """Return *manifest* after the tier's own retention; the same object if nothing is due.
+
+    Segments that are too old are *expired*: no reader gets them, and their objects are kept for a
+    time. Within it they come back if they are not too old any more: the clock was wrong, or
+    *keep_hours* was raised. After it they are condemned.
 
     Args:
         manifest: The latest one.
         keep_hours: Since a segment's last record was stored; 0: for ever.
         now_ms: In ms since 1970.
-        local_min_offset: Only what the broker no longer has is deleted.
+        local_min_offset: Only what the broker no longer has expires.
+        grace_ms: The time for which expired objects are kept.
     """
-    if not keep_hours:
+    before = now_ms - int(keep_hours * _MS_PER_HOUR) if keep_hours else None
+    segments, waiting = _returned(manifest, before)
+    doomed = [one for one in waiting if one.since_ms + grace_ms <= now_ms]
+    paths = [path for one in doomed for path in one.segment.paths]
+    waiting = [one for one in waiting if one not in doomed]
+    count, old = 0, list[TierSegment]()
+    if before is not None:
+        count = min(len(segments) - 1, _allowance(waiting, len(segments), keep_hours, now_ms))
+        count = sum(
+            1
+            for _ in takewhile(
+                lambda one: one.last_ms < before and one.end <= local_min_offset,
+                segments[: max(count, 0)],
+            )
+        )
+        old = [one for one in manifest.abandoned if one.last_ms < before]
+    if not count and not old and not doomed and len(segments) == len(manifest.segments):
         return manifest
-    before = now_ms - int(keep_hours * _MS_PER_HOUR)
-    count = 0
-    while (
-        count < min(len(manifest.segments) - 1, EXPIRED_PER_STEP_MAX)
-        and manifest.segments[count].last_ms < before
-        and manifest.segments[count].end <= local_min_offset
-    ):
-        count += 1
-    gone = manifest.segments[:count]
-    old = [one for one in manifest.abandoned if one.last_ms < before]
-    if not gone and not old:
-        return manifest
+    gone = [
+        ExpiredSegment(segment=one, since_ms=now_ms, is_abandoned=is_abandoned)
+        for some, is_abandoned in ((old, True), (segments[:count], False))
+        for one in some
+    ]
     return replace(
         manifest,
-        segments=manifest.segments[count:],
+        segments=segments[count:],
         abandoned=[one for one in manifest.abandoned if one not in old],
-        condemned=[*manifest.condemned, *(path for one in (*gone, *old) for path in one.paths)],
+        expired=[*waiting, *gone],
+        condemned=[*manifest.condemned, *paths],
     )
+
+
+def _returned(
+    manifest: Manifest, before: int | None
+) -> tuple[list[TierSegment], list[ExpiredSegment]]:
+    """Return the segments with those that expired too early, and the other expired ones."""
+    segments, waiting = [*manifest.segments], [*manifest.expired]
+    for one in sorted(manifest.expired, key=lambda one: one.segment.base, reverse=True):
+        segment = one.segment
+        if (
+            segments
+            and not one.is_abandoned
+            and segment.end == segments[0].base
+            and segment.epoch <= segments[0].epoch
+            and (before is None or segment.last_ms >= before)
+        ):
+            segments.insert(0, segment)
+            waiting.remove(one)
+    return segments, waiting
+
+
+def _allowance(
+    waiting: Sequence[ExpiredSegment], count: int, keep_hours: float, now_ms: int
+) -> int:
+    """Return how many segments may expire now: a clock that jumps shall not take everything.
+
+    Once an hour some expire: 10, or twice as many as are written in an hour on average.
+    """
+    if any(0 <= now_ms - one.since_ms < _MS_PER_HOUR for one in waiting):
+        return 0
+    return max(EXPIRED_PER_HOUR_MIN, ceil(2 * count / keep_hours))
 
 
 def following(

@@ -39,7 +39,6 @@ from eruca_broker.core.tier.steps import (
     added,
     check_abandonment,
     check_place,
-    expired,
     first_manifest,
     following,
     is_whole,
@@ -47,6 +46,7 @@ from eruca_broker.core.tier.steps import (
     orphans,
     purged,
     reconciled,
+    retained,
     to_compare,
     without_missing,
 )
@@ -214,14 +214,15 @@ class Tiering:
                 return REFRESH_SECONDS
             await self._take_over()
         manifest = self._known()
-        shorter = expired(
+        kept = retained(
             manifest,
             keep_hours=self._settings.keep_hours,
             now_ms=min(self._clock.now_ms(), self._store.last_store_timestamp),
             local_min_offset=self._store.log_min_offset,
         )
-        if shorter is not manifest:
-            await self._commit(shorter)
+        if kept is not manifest:
+            await self._commit(kept)
+            _tell_expired(manifest, kept)
         base = next_base(self._known(), self._extent())
         if base is None:
             return STEP_SECONDS
@@ -507,3 +508,15 @@ class Tiering:
     @property
     def _room(self) -> Path:
         return self._directory / "side.unfinished"
+
+
+def _tell_expired(before: Manifest, after: Manifest) -> None:
+    if before.min_offset != after.min_offset:
+        _log.info(
+            "the tier's own retention has moved its beginning",
+            before=before.min_offset,
+            log_offset=after.min_offset,
+            kept=len(after.expired),
+            fix="if it is too early, correct the clock, or raise ERUCA_BROKER_TIER_RETENTION_HOURS "
+            "within 24 h: then they come back",
+        )
