@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import pytest
@@ -18,6 +20,7 @@ import eruca
 from eruca import otel
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.otel import OtelTracing
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
 from support.otlp_collector import CollectedSpan, Collector, collecting
@@ -193,6 +196,70 @@ async def test_a_collector_that_is_away_holds_up_no_request_and_hardly_the_stop(
                     assert (await http.get(f"{base}/topics")).is_success
 
 
+async def test_a_silent_collector_holds_up_the_stop_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eruca_chassis.otel.CLOSE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never answers
+        monkeypatch.setenv(
+            "OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}"
+        )
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", str(int(PATIENCE_SECONDS)))
+        tracing = OtelTracing("eruca-broker")
+        span = tracing.begin("GET", {b"traceparent": SAMPLED.encode()})
+        assert span is not None
+        span.end(200, "/", "request-1")
+        async with asyncio.timeout(PATIENCE_SECONDS / 4):
+            await tracing.close()
+
+
+@pytest.mark.usefixtures("exporting")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "eruca_chassis.otel.Link",
+        "eruca_chassis.otel.RequestSpan",
+        "opentelemetry.sdk.trace.Span.update_name",
+    ],
+)
+async def test_a_fault_of_opentelemetry_fails_no_request_and_is_logged_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    broken: str,
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise RuntimeError("OpenTelemetry is broken")
+
+    monkeypatch.setattr(broken, fail)
+    settings = broker_settings(tmp_path)
+    async with serving(create_app(settings), settings) as (_, address):
+        base = f"http://{address[0]}:{address[1]}/v1"
+        async with httpx.AsyncClient(headers={"traceparent": SAMPLED}) as http:
+            assert (await http.put(f"{base}/topics/orders", json={})).is_success
+            for _ in range(3):
+                sent = await http.post(
+                    f"{base}/topics/orders/messages", json={"body": {"text": "x"}}
+                )
+                assert sent.status_code == 201, sent.text
+    log = "".join(capsys.readouterr())
+
+    assert log.count("a span could not be made") == 1
+
+
+@pytest.mark.usefixtures("exporting")
+async def test_an_invalid_tracestate_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    tracing = OtelTracing("eruca-broker")
+    headers = {b"traceparent": SAMPLED.encode(), b"tracestate": b"x"}
+    span = tracing.begin("GET", headers)
+    await tracing.close()
+
+    assert span is not None
+    assert [
+        record.getMessage() for record in caplog.records if "opentelemetry" in record.name
+    ] == []
+
+
 def check(service: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [BIN / f"eruca-{service}", "--check"],
@@ -205,7 +272,7 @@ def check(service: str, environment: dict[str, str]) -> subprocess.CompletedProc
 
 
 def test_the_check_says_where_spans_go_and_what_is_wrong() -> None:
-    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:secret@collector:4318"}
     good = check("namesrv", {**ENVIRONMENT, **endpoint, "ERUCA_NAMESRV_PORT": "0"})
     bad = check("namesrv", {**ENVIRONMENT, "OTEL_TRACES_SAMPLER": "mostly"})
     foreign = check("namesrv", {**ENVIRONMENT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})

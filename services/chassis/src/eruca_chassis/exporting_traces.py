@@ -10,6 +10,7 @@ start.
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -73,10 +74,11 @@ def why_not_tracing(distribution: str) -> str | None:
 
 
 def endpoint() -> str:
-    """Return where OpenTelemetry's variables let spans be exported to."""
+    """Return where OpenTelemetry's variables let spans be exported to, without credentials."""
     of_traces = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or _DEFAULT_ENDPOINT
-    return of_traces or f"{base.rstrip('/')}/v1/traces"
+    said = of_traces or f"{base.rstrip('/')}/v1/traces"
+    return re.sub(r"^([^/]*//)[^/]*@", r"\1", said)
 
 
 def _is_installed(module: str) -> bool:

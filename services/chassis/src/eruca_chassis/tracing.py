@@ -33,8 +33,10 @@ class Tracing(Protocol):
         links: Iterable[Linked],
         attributes: Mapping[str, int],
         error: BaseException | None = None,
-    ) -> Linked:
-        """Record work that has just ended, or failed with *error*.
+    ) -> Linked | None:
+        """Record work that has just ended, or failed with *error*; None: there is no span of it.
+
+        It never raises: the work is done.
 
         Args:
             name: Of the span.

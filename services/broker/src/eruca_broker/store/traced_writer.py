@@ -132,7 +132,7 @@ class TracedWriter(Writer):
                     "eruca.batches": len(accepted),
                 }
                 span = self._tracing.worked("append", self._began_ns, origins, figures, error)
-                if error is None:
+                if error is None and span is not None:
                     mark = _Mark(accepted[-1].end_offset, span)
                     self._unflushed.append(mark)
                     self._unpublished.append(mark)
