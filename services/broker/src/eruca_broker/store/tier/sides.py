@@ -97,6 +97,7 @@ def side_of(
             if body_size:
                 # With its blocks: a full disk is an error here, and SIGBUS in the mapping.
                 os.posix_fallocate(body.fileno(), 0, body_size)
+                yield  # a step of its own
                 with mmap.mmap(body.fileno(), body_size) as room:
                     yield from _filled(segment, base_offset, runs, count, room)
     segment_digests: list[bytes] = []
