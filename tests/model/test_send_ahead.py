@@ -79,6 +79,8 @@ class SendingAhead(RuleBasedStateMachine):
         self.stored: set[int] = set()  # reported as stored
         self.given_up: set[int] = set()
         self.log: list[int] = []  # written
+        self.places: dict[Request, int] = {}  # there
+        self.survives = 0  # entries of the log that were answered, or are before such a one
         self.accepted: list[tuple[Request, Connection]] = []  # not written yet
         self.pipe = Connection()
         self.connections = [self.pipe]
@@ -184,6 +186,7 @@ class SendingAhead(RuleBasedStateMachine):
         assert batch.connection is connection
         batch.connection = None
         if is_stored:
+            self.survives = max(self.survives, self.places[request] + 1)
             self.ahead.stored(batch.seat)
             self.finish(batch)
             self.stored.add(batch.number)
@@ -278,6 +281,7 @@ class SendingAhead(RuleBasedStateMachine):
     @rule()
     def write(self) -> None:
         for request, connection in self.accepted:
+            self.places[request] = len(self.log)
             self.log.append(request.number)
             connection.outcomes[request] = True
         self.accepted.clear()
@@ -311,11 +315,8 @@ class SendingAhead(RuleBasedStateMachine):
         for connection in self.connections[:]:
             self.abandon(connection, is_late=False)
         self.abandoned.clear()
-        while count and self.log:
-            if self.log[-1] in self.stored and self.log.count(self.log[-1]) == 1:
-                break
-            self.log.pop()
-            count -= 1
+        kept = max(len(self.log) - count, self.survives)
+        del self.log[kept:]
         self.lanes = Lanes(count_max=2)
         if is_other_broker:
             self.url = URLS[self.url == URLS[0]]
