@@ -65,6 +65,7 @@ class Batch:
         self.number = number
         self.seat = seat
         self.connection: Connection | None = None  # of the attempt under way
+        self.position: LanePosition | None = None  # … and its position
 
 
 class SendingAhead(RuleBasedStateMachine):
@@ -86,6 +87,7 @@ class SendingAhead(RuleBasedStateMachine):
         self.connections = [self.pipe]
         self.abandoned: list[Connection] = []
         self.are_fenced = True  # no late request can pass for a new one
+        self.needs_fence = False  # requests with a position may be on their way still
 
     # --- The producer -----------------------------------------------------------------------------
 
@@ -134,7 +136,6 @@ class SendingAhead(RuleBasedStateMachine):
             if batch.connection is not None:
                 continue
             is_next = self.ahead.is_next(batch.seat)
-            is_unsettled = self.ahead.is_unsettled
             turn = self.ahead.turn(
                 batch.seat,
                 self.url,
@@ -144,8 +145,9 @@ class SendingAhead(RuleBasedStateMachine):
             assert turn is None or is_next
             if turn is None:
                 continue
-            if may_have_position and is_unsettled:
+            if may_have_position and self.needs_fence:
                 assert turn.position is not None, "late requests are shut out"
+            batch.position = turn.position
             if turn.is_ahead:
                 assert has_connection
                 batch.connection = self.pipe
@@ -190,10 +192,15 @@ class SendingAhead(RuleBasedStateMachine):
             self.ahead.stored(batch.seat)
             self.finish(batch)
             self.stored.add(batch.number)
+            self.needs_fence = self.needs_fence and batch.position is None
         else:
-            self.ahead.failed(batch.seat)
+            self.fail(batch)
         if connection is not self.pipe:
             self.connections.remove(connection)
+
+    def fail(self, batch: Batch) -> None:
+        self.ahead.failed(batch.seat)
+        self.needs_fence = self.needs_fence or batch.position is not None
 
     def finish(self, batch: Batch) -> None:
         self.ahead.leave(batch.seat)
@@ -226,7 +233,7 @@ class SendingAhead(RuleBasedStateMachine):
         """The attempts on a lost connection end one after the other."""
         batch = self.losers[number % len(self.losers)]
         batch.connection = None
-        self.ahead.failed(batch.seat)
+        self.fail(batch)
 
     @precondition(lambda self: any(batch.connection is None for batch in self.batches))
     @rule(number=pick, is_now=rarely)

@@ -115,6 +115,7 @@ STATUS: Final = {
     "log": {
         "log_id": "9f2c51d07ab3e846",
         "min_offset": 0,
+        "tier_min_offset": None,
         "max_offset": 8_201_775,
         "flushed_offset": 8_201_544,
         "segment_bytes": 1_073_741_824,
@@ -133,6 +134,7 @@ STATUS: Final = {
     "consume_bytes_in_flight_max": 134_217_728,
     "topics": 1,
     "groups": 1,
+    "tier": None,
 }
 SENT: Final = {
     "body": {"json": {"flight": 1545, "origin": "EWR"}},
