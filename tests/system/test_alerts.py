@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 from collections import defaultdict
+from pathlib import Path
 
 import httpx
 import pytest
@@ -75,9 +76,15 @@ def flaws(shown: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_what_is_looked_at_exists_with_the_labels_that_are_named() -> None:
+async def test_what_is_looked_at_exists_with_the_labels_that_are_named(tmp_path: Path) -> None:
     """By alerts, recording rules and dashboards; and promtool finds the metrics well named."""
-    async with LocalCluster(replicas=2, txn_checkers=1, queries=1, is_secure=True) as cluster:
+    async with LocalCluster(
+        replicas=2,
+        txn_checkers=1,
+        queries=1,
+        is_secure=True,
+        settings={"ERUCA_BROKER_TIER_URL": str(tmp_path / "tier")},
+    ) as cluster:
         urls = [service.url for service in cluster.plan.services]
         trusted = ssl.create_default_context(cafile=cluster.ca_file)
         assert cluster.keys is not None

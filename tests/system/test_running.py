@@ -77,7 +77,10 @@ def test_every_variable_and_metric_that_running_and_the_alerts_name_is_there(
 
     metrics = set(re.findall(r"\beruca_[a-z_]+\b", RUNNING + alerts.TEXT)) - PACKAGES
     shown = shown_by_a_closed_service(tmp_path)
-    with RunningCluster(replicas=2, txn_checkers=1, queries=1, consoles=1) as cluster:
+    tier = {"ERUCA_BROKER_TIER_URL": str(tmp_path / "tier")}
+    with RunningCluster(
+        replicas=2, txn_checkers=1, queries=1, consoles=1, settings=tier
+    ) as cluster:
         for service in cluster.plan.services:
             shown += httpx.get(f"{service.url}/metrics", trust_env=False).text
     told = set(re.findall(r"^# TYPE (\w+) ", shown, re.MULTILINE))

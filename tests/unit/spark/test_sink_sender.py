@@ -321,6 +321,7 @@ async def test_the_tasks_of_a_write_use_the_drivers_route(
     async with cluster_with_orders(tmp_path, brokers=2) as cluster:
         given = options_of(cluster, idempotencyPrefix="w", retrySeconds="0.5")
         writer = await anyio.to_thread.run_sync(lambda: SinkWriter(given, fields))
+        monkeypatch.setattr(TaskContext, "_taskContext", None)  # a new one sets itself
         monkeypatch.setattr(TaskContext, "_taskContext", TaskContext(partitionId=0))
         for_tasks = pickle.dumps(writer)
 
