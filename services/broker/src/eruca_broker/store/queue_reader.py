@@ -287,11 +287,10 @@ class QueueReader:
         )
 
     def _source(self, topic: str, queue_id: int, offset: int) -> _Source | None:
-        """Return where the message at *offset* is; None: nowhere."""
+        """Return where the message at *offset*, which is in the range, is; None: nowhere."""
         queue = self._queues.existing(topic, queue_id)
-        begin, end = self._local_range(topic, queue_id)
-        if queue is not None and begin <= offset < end:
-            return _Source(self._log, queue, end, is_tier=False)
+        if queue is not None and queue.min_offset <= offset < queue.max_offset:
+            return _Source(self._log, queue, queue.max_offset, is_tier=False)
         if self.tier is None:
             return None
         part = self.tier.queue((topic, queue_id), self._created_at(topic), offset)
