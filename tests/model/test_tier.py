@@ -356,10 +356,11 @@ TestTier = TierMachine.TestCase
 TestTier.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 
 
-def test_a_manifest_that_condemns_what_it_needs_is_refused() -> None:
-    segment = TierSegment(
-        base=0,
-        end=SIZE,
+def segment_at(place: int) -> TierSegment:
+    """Return a segment of one record, stored at time 0, at a place in the log."""
+    return TierSegment(
+        base=place * SIZE,
+        end=place * SIZE + SIZE,
         epoch=0,
         records=1,
         first_ms=0,
@@ -371,6 +372,10 @@ def test_a_manifest_that_condemns_what_it_needs_is_refused() -> None:
         side_size=1,
         upload="00",
     )
+
+
+def test_a_manifest_that_condemns_what_it_needs_is_refused() -> None:
+    segment = segment_at(0)
     whole = replace(
         first_manifest(Writer("eruca", "broker-a", "log", 0)), number=1, segments=[segment]
     )
@@ -393,23 +398,7 @@ def test_a_former_master_does_not_write_after_a_later_one() -> None:
 
 def test_an_hour_of_expiry_is_bounded_and_a_full_tier_keeps_up() -> None:
     def segments(count: int) -> list[TierSegment]:
-        return [
-            TierSegment(
-                base=place * SIZE,
-                end=place * SIZE + SIZE,
-                epoch=0,
-                records=1,
-                first_ms=0,
-                last_ms=0,
-                chunk_size=SIZE,
-                sha256="",
-                head_size=1,
-                head_sha256="",
-                side_size=1,
-                upload="00",
-            )
-            for place in range(count)
-        ]
+        return [segment_at(place) for place in range(count)]
 
     def after(manifest: Manifest, hours: float) -> Manifest:
         return retained(

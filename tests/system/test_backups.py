@@ -14,22 +14,11 @@ import pytest
 
 from support.broker_groups import GROUP, group_of
 from support.command_line import Eruca
-from support.forked import forked, forked_broker
+from support.forked import forked_broker
 from support.waiting import wait_until
 
 SEGMENT_SIZE: Final = 1024**2
 BODY: Final = "x" * 100_000
-
-
-@pytest.fixture
-def name_server(tmp_path: Path) -> Iterator[str]:
-    settings = {
-        "ERUCA_NAMESRV_PORT": "0",
-        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
-        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
-    }
-    with forked("eruca_namesrv", settings) as process:
-        yield process.url
 
 
 @pytest.fixture

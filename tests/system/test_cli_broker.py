@@ -205,17 +205,6 @@ def test_controllers_that_do_not_answer_are_told_with_a_fix(world: World) -> Non
 # --- List, from a name server ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def name_server(tmp_path: Path) -> Iterator[str]:
-    settings = {
-        "ERUCA_NAMESRV_PORT": "0",
-        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
-        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
-    }
-    with forked("eruca_namesrv", settings) as process:
-        yield process.url
-
-
 def register(
     name_server: str, broker_id: int, role: str, url: str, *, epoch: int = 7, name: str = "broker-a"
 ) -> None:

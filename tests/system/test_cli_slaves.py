@@ -13,7 +13,6 @@ import pytest
 from eruca.contract.limits import BODY_SIZE_MAX
 from support.broker_groups import GROUP, GroupOfProcesses, group_of
 from support.command_line import Eruca
-from support.forked import forked
 from support.rocketmq_slaves import RocketMqSlave
 
 SEGMENT_SIZE = 4 * 1024**2  # the least; of support.broker_groups, too
@@ -49,17 +48,6 @@ def feeding(eruca: Eruca) -> Iterator[Feed]:
         yield feed
     finally:
         feed.stop()
-
-
-@pytest.fixture
-def name_server(tmp_path: Path) -> Iterator[str]:
-    settings = {
-        "ERUCA_NAMESRV_PORT": "0",
-        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
-        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
-    }
-    with forked("eruca_namesrv", settings) as process:
-        yield process.url
 
 
 @pytest.fixture

@@ -11,24 +11,12 @@ import pytest
 import eruca
 from eruca.core.routing.replicas import in_sync_standbys
 from support.broker_groups import GROUP, GroupOfProcesses, group_of
-from support.forked import forked
 from support.patience import PATIENCE_SECONDS
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
 PULLED = "eruca_broker_messages_out_total"
-
-
-@pytest.fixture
-def name_server(tmp_path: Path) -> Iterator[str]:
-    settings = {
-        "ERUCA_NAMESRV_PORT": "0",
-        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
-        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
-    }
-    with forked("eruca_namesrv", settings) as process:
-        yield process.url
 
 
 @pytest.fixture

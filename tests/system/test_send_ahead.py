@@ -20,7 +20,7 @@ from chaos.proxies import Direction, Link, LinkName
 from eruca_deploy.ports import free_ports
 from support.broker_groups import GroupOfProcesses
 from support.earlier_versions import STORE_BEFORE, started_at
-from support.forked import forked, started_by_fork
+from support.forked import started_by_fork
 from support.processes import ServiceProcess
 from support.waiting import until, until_told
 
@@ -30,17 +30,6 @@ TOPIC = "orders"
 FEW = eruca.Batching(count_max=5)
 SECONDS = 120.0
 COUNT = 600
-
-
-@pytest.fixture
-def name_server(tmp_path: Path) -> Iterator[str]:
-    settings = {
-        "ERUCA_NAMESRV_PORT": "0",
-        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
-        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
-    }
-    with forked("eruca_namesrv", settings) as process:
-        yield process.url
 
 
 @pytest.fixture

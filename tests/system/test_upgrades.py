@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 
 import eruca
 from support.broker_groups import GroupOfProcesses
 from support.earlier_versions import GROUP_BEFORE, STORE_BEFORE, started_at
-from support.forked import forked, started_by_fork
+from support.forked import started_by_fork
 from support.processes import ServiceProcess
 from support.waiting import wait_until
 
@@ -121,17 +120,6 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
-
-
-@pytest.fixture
-def name_server(tmp_path: Path) -> Iterator[str]:
-    settings = {
-        "ERUCA_NAMESRV_PORT": "0",
-        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
-        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
-    }
-    with forked("eruca_namesrv", settings) as process:
-        yield process.url
 
 
 def test_a_group_is_upgraded_by_hand_over_without_a_failed_send_and_goes_back(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,37 +13,32 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier.sides import Side, side_of
 from eruca_broker.store.tiering.tiering import STEP_SECONDS, Tiering
 from support.clocks import ManualClock
-from support.stores import delete_oldest_segments, without_log_lines
+from support.stores import delete_oldest_segments
 from support.tiers import (
     SETTINGS,
     FaultyRepository,
     brought_up,
     delete_local,
     fill,
-    filled_store,
     pulled,
 )
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[MessageStore]:
-    with without_log_lines():
-        store = await filled_store(tmp_path / "store", clock, 4)
-        yield store
-        await store.close()
-
-
 async def opened(store: MessageStore, repository: FaultyRepository, clock: ManualClock) -> Tiering:
     """Return the master's tier."""
     tiering = Tiering(store, repository, SETTINGS, clock, is_master=True)
     await tiering.open()
+    return tiering
+
+
+async def brought_up_at(
+    store: MessageStore, repository: FaultyRepository, clock: ManualClock
+) -> Tiering:
+    """Return the master's tier, once it has all closed segments."""
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
     return tiering
 
 
@@ -59,8 +53,7 @@ async def test_an_empty_place_is_not_believed_once_a_manifest_was_known(
     store: MessageStore, clock: ManualClock
 ) -> None:
     mounted, unmounted = FaultyRepository(), FaultyRepository()
-    tiering = await opened(store, mounted, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, mounted, clock)
     await delete_local(store, tiering)
     known = tiering.manifest
     assert known is not None
@@ -75,16 +68,14 @@ async def test_an_empty_place_is_not_believed_once_a_manifest_was_known(
     assert not unmounted.objects
     assert store.queues.range("orders", 0)[0] == 0
     await tiering.close()
-    tiering = await opened(store, mounted, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, mounted, clock)
     assert tiering.manifest == known
     await tiering.close()
 
 
 async def test_an_older_manifest_is_not_believed(store: MessageStore, clock: ManualClock) -> None:
     repository = FaultyRepository()
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
     known = tiering.manifest
     assert known is not None
     await tiering.close()
@@ -102,8 +93,7 @@ async def test_a_writer_whose_place_is_replaced_keeps_its_segments(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
     mounted, repository.objects = repository.objects, {}
     await fill(store, clock, 1)
 
@@ -123,8 +113,7 @@ async def test_what_is_missing_in_the_tier_is_uploaded_again_if_it_is_here(
     store: MessageStore, clock: ManualClock, kind: str, *, is_short: bool
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
     before = await pulled(store, "orders", 0)
     assert tiering.manifest is not None
     segment = tiering.manifest.segments[1]
@@ -134,8 +123,7 @@ async def test_what_is_missing_in_the_tier_is_uploaded_again_if_it_is_here(
     if is_short:
         repository.objects[path] = data[:-1]
 
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
     await delete_local(store, tiering)
 
     assert tiering.missing_count == 0
@@ -149,16 +137,14 @@ async def test_what_is_missing_and_not_here_is_counted(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
     await delete_local(store, tiering)
     known = tiering.manifest
     assert known is not None
     await tiering.close()
     del repository.objects[f"{store.state.log_id}/{known.segments[1].path}"]
 
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
 
     assert tiering.missing_count == 1
     assert tiering.manifest is not None
@@ -170,8 +156,7 @@ async def test_a_rotten_segment_does_not_disown_its_copy_in_the_tier(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
     known = tiering.manifest
     assert known is not None
     await tiering.close()
@@ -209,8 +194,7 @@ async def test_a_manifest_older_than_the_logs_beginning_does_not_tell_where_queu
     replica.wake = lambda: wakes.append(None)
     assert store.queues.range("orders", 0)[0] == 0
     shutil.copytree(store.directory / "tier", tmp_path / "known")
-    master = await opened(store, repository, clock)
-    await brought_up(master)
+    master = await brought_up_at(store, repository, clock)
     await delete_local(store, master)
     await master.close()
 
@@ -254,8 +238,7 @@ async def test_a_missing_object_does_not_stop_the_writer(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened(store, repository, clock)
-    await brought_up(tiering)
+    tiering = await brought_up_at(store, repository, clock)
     await delete_local(store, tiering)
     assert tiering.manifest is not None
     del repository.objects[f"{store.state.log_id}/{tiering.manifest.segments[0].path}"]

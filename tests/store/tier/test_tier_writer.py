@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,19 +31,6 @@ from support.tiers import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[MessageStore]:
-    with without_log_lines():
-        store = await filled_store(tmp_path / "store", clock, 4)
-        yield store
-        await store.close()
 
 
 def tier_of(

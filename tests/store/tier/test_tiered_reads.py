@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,16 +40,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[MessageStore]:
-    with without_log_lines():
-        store = await filled_store(tmp_path / "store", clock)
-        yield store
-        await store.close()
+def segment_count() -> int:
+    return 6
 
 
 async def tiered(
