@@ -22,8 +22,8 @@ from eruca.contract.records import Host, Record, decode_record, encode_record
 from eruca_deploy.cluster import LocalCluster
 from eruca_query.exports.rows.blocks import Block
 from eruca_query.exports.rows.encoders import ArrowEncoder
-from eruca_query.exports.rows.message_batches import rows_of
 from eruca_query.exports.rows.ndjson import ndjson_lines
+from eruca_query.exports.rows.pulled_rows import rows_of
 
 _ROWS: Final = 4_096  # of one block, as in a broker's answer
 _BODY_SIZE: Final = 200

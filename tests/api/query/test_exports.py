@@ -22,7 +22,7 @@ from eruca.contract.exports import (
     ExportRange,
     ExportSchema,
 )
-from eruca_query.exports.rows.arrow_schema import EXPORT_ARROW_SCHEMA
+from eruca.rows.arrow_schema import EXPORT_ARROW_SCHEMA
 from support.exported_topics import exports, ranges_of, send
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.exports import EXPORT_COLUMNS
-from eruca_query.exports.rows.arrow_schema import EXPORT_ARROW_SCHEMA, arrow_schema
+from eruca.rows.arrow_schema import EXPORT_ARROW_SCHEMA, arrow_schema
 
 types = pytest.importorskip("pyspark.sql.types")
 pandas_types = pytest.importorskip("pyspark.sql.pandas.types")

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from eruca.contract.exports import BATCH_RANGE_METADATA, ExportCodec, ExportRange
-from eruca_query.exports.rows.arrow_schema import arrow_schema
+from eruca.rows.arrow_schema import arrow_schema
 from eruca_query.exports.rows.encoders import ArrowEncoder, NdjsonEncoder
 
 COLUMNS = ["queue_offset", "tag", "keys"]

@@ -25,12 +25,12 @@ from eruca.contract.records import (
     encode_record,
 )
 from eruca.core.messages.body_codecs import UNPACKED_SIZE_MAX
-from eruca_query.exports.rows import message_batches
-from eruca_query.exports.rows.arrow_schema import EXPORT_ARROW_SCHEMA
+from eruca.rows.arrow_schema import EXPORT_ARROW_SCHEMA
+from eruca.rows.bodies import BATCH_UNPACKED_SIZE_MAX
+from eruca.rows.message_batches import MS_MAX, MS_MIN
+from eruca.rows.property_columns import COLUMN_PROPERTIES
+from eruca_query.exports.rows import pulled_rows
 from eruca_query.exports.rows.blocks import Block
-from eruca_query.exports.rows.bodies import BATCH_UNPACKED_SIZE_MAX
-from eruca_query.exports.rows.message_batches import MS_MAX, MS_MIN
-from eruca_query.exports.rows.property_columns import COLUMN_PROPERTIES
 from support.records import RECORDS, example_record
 
 ALL = [column.name for column in EXPORT_COLUMNS]
@@ -49,7 +49,7 @@ def block_of(encoded: Sequence[bytes], from_offset: int = 0) -> Block:
 def batches_of(encoded: Sequence[bytes], columns: Sequence[str] = ALL) -> list[pa.RecordBatch]:
     batches, offset = [], 0
     while offset < len(encoded):
-        rows = message_batches.rows_of(block_of(encoded[offset:], offset), "orders", columns)
+        rows = pulled_rows.rows_of(block_of(encoded[offset:], offset), "orders", columns)
         batches.append(rows.batch())
         assert batches[-1].num_rows == rows.count
         offset += rows.count
@@ -253,7 +253,7 @@ def test_an_offset_that_is_not_the_next_one_is_noticed() -> None:
     other = Block("broker-a", 0, 8, block.sizes, block.records)
 
     with pytest.raises(DamagedRecordError, match="expected queue offset 8, found 7"):
-        message_batches.rows_of(other, "orders", ALL)
+        pulled_rows.rows_of(other, "orders", ALL)
 
 
 @given(st.data())
@@ -268,7 +268,7 @@ def test_damage_is_noticed_or_harmless(data: st.DataObject) -> None:
     damaged = Block("broker-a", 0, 0, whole.sizes, memoryview(bytes(octets)))
 
     try:
-        batch = message_batches.rows_of(damaged, "orders", ALL).batch()
+        batch = pulled_rows.rows_of(damaged, "orders", ALL).batch()
     except DamagedRecordError:
         return
 
@@ -282,4 +282,4 @@ def test_sizes_that_are_not_those_of_the_records_are_refused(sizes: list[int]) -
     block = Block("broker-a", 0, 0, np.array(sizes, np.int64), record)
 
     with pytest.raises(DamagedRecordError):
-        message_batches.rows_of(block, "orders", ALL)
+        pulled_rows.rows_of(block, "orders", ALL)

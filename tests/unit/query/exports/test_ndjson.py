@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from eruca.contract.exports import EXPORT_COLUMNS
 from eruca.contract.records import Record, encode_record
+from eruca.rows.message_batches import Rows
 from eruca_query.exports.rows.blocks import Block
-from eruca_query.exports.rows.message_batches import Rows, rows_of
 from eruca_query.exports.rows.ndjson import ndjson_lines
+from eruca_query.exports.rows.pulled_rows import rows_of
 from support.records import RECORDS, example_record
 
 ALL = [column.name for column in EXPORT_COLUMNS]

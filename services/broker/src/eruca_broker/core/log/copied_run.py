@@ -46,9 +46,10 @@ from eruca.contract.records import (
     SysFlag,
     layout_of,
 )
+from eruca.core.messages.record_chain import RECORD_HEAD
 from eruca.core.messages.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.batches.batch import Batch, entries_of, read_batch, read_stored
-from eruca_broker.core.log.recovery import RECORD_HEAD, is_legal_topic, walk
+from eruca_broker.core.log.recovery import is_legal_topic, walk
 from eruca_broker.core.native.library import CRC32_AT, address_of, divide_run
 from eruca_broker.core.properties.found import FoundProperties
 from eruca_broker.core.state.epoch_events import EpochBegan

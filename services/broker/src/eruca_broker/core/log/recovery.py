@@ -20,7 +20,6 @@ Source: RocketMQ 5.3, ``CommitLog.recoverAbnormally``, ``checkMessageAndReturnSi
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -29,13 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eruca.contract.names import NAME_PATTERN
-from eruca.contract.records import (
-    BLANK_SIZE_MIN,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_SIZE_MIN,
-)
+from eruca.contract.records import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from eruca.core.messages.record_chain import RECORD_HEAD, chain
 from eruca.core.messages.record_columns import (
     LogBuffer,
     RecordColumns,
@@ -50,7 +44,6 @@ MAX_OFFSET: Final = 2**63 - 1
 
 _NO_TOPICS: Final = TopicColumn([], np.zeros(0, np.int64))
 _LEGAL_TOPIC: Final = re.compile(NAME_PATTERN)
-RECORD_HEAD: Final = struct.Struct(">iI")  # a record's size and magic
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,7 @@ def walk(
     """
     position = start
     while True:
-        starts, stop, is_full, fault = _chain(buffer, position)
+        starts, stop, is_full, fault = chain(buffer, position, count_max=RECORDS_PER_STEP)
         columns, topics = None, _NO_TOPICS
         end = stop
         if starts:
@@ -115,26 +108,6 @@ def goes_on_behind(rest: LogBuffer) -> bool:
     is_record = magic in (MAGIC_V1, MAGIC_V2) and RECORD_SIZE_MIN <= size <= len(rest)
     behind = np.frombuffer(rest, np.uint8)[size if is_record else RECORD_HEAD.size :]
     return bool(behind.any())
-
-
-def _chain(buffer: LogBuffer, position: int) -> tuple[list[int], int, bool, str | None]:
-    """Follow the sizes from record to record; return starts, stop, is_full and fault."""
-    starts: list[int] = []
-    unpack, total = RECORD_HEAD.unpack_from, len(buffer)
-    while len(starts) < RECORDS_PER_STEP:
-        if position + BLANK_SIZE_MIN > total:
-            return starts, position, False, "the segment ends without a blank record"
-        size, magic = unpack(buffer, position)
-        if magic in (MAGIC_V1, MAGIC_V2) and RECORD_SIZE_MIN <= size <= total - position:
-            starts.append(position)
-            position += size
-        elif magic == MAGIC_BLANK and size == total - position:
-            return starts, position, True, None
-        elif size == 0 and magic == 0:
-            return starts, position, False, None
-        else:
-            return starts, position, False, f"size {size} or magic {magic:#010x} is wrong"
-    return starts, position, False, None
 
 
 def _sound(

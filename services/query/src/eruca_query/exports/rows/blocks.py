@@ -13,7 +13,7 @@ import numpy as np
 
 from eruca.contract.exports import ExportRange
 from eruca.contract.wire import PULL_MAGIC, PULL_PREAMBLE, MalformedRecordsError, PullStatus
-from eruca_query.exports.rows.record_fields import Int64Array
+from eruca.rows.record_fields import Int64Array
 
 _STATUSES: Final = tuple(PullStatus)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eruca.contract.exports import PLACE_COLUMNS
 from eruca.contract.messages import PulledMessage
-from eruca_query.exports.rows.arrow_schema import arrow_schema
+from eruca.rows.arrow_schema import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from eruca.contract.exports import (
     ExportCodec,
     ExportRange,
 )
-from eruca_query.exports.rows.arrow_schema import arrow_schema
+from eruca.rows.arrow_schema import arrow_schema
 from eruca_query.exports.rows.ndjson import ndjson_lines
 
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from eruca.core.messages.json_bodies import json_line
-from eruca_query.exports.rows.record_fields import ArrowArray
+from eruca.rows.record_fields import ArrowArray
 
 _ENCODER: Final = msgspec.json.Encoder()
 

@@ -29,6 +29,7 @@ from eruca.contract.wire import (
     MalformedRecordsError,
     PullStatus,
 )
+from eruca.rows.message_batches import Rows
 from eruca.services.http import HttpTransport, credentials_of, http1_transport, problem_error
 from eruca_chassis.connections.lending import chunk_of
 from eruca_chassis.logging import LogLevel, LogStyle, configure_logging
@@ -37,7 +38,7 @@ from eruca_query.exports.broker_errors import naming
 from eruca_query.exports.rows.blocks import Block, PulledBlock, decode_block
 from eruca_query.exports.rows.damaged_rows import DamagedRow
 from eruca_query.exports.rows.encoders import RowEncoder
-from eruca_query.exports.rows.message_batches import Rows, rows_of
+from eruca_query.exports.rows.pulled_rows import rows_of
 from eruca_query.exports.workers.channel import WORD_SIZE_MAX, Channel
 from eruca_query.exports.workers.steps import (
     Damaged,

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eruca.contract.properties import decode_properties, encode_properties
-from eruca_query.exports.rows.arrow_schema import STRING
-from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array, Int64Array, gathered
+from eruca.rows.arrow_schema import STRING
+from eruca.rows.record_fields import ArrowArray, Int32Array, Int64Array, gathered
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2

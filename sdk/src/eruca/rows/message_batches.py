@@ -1,6 +1,6 @@
-"""Convert pulled records into Arrow record batches, without Python code per message.
+"""Convert records into Arrow record batches, without Python code per message.
 
-A batch holds consecutive messages of one queue. Its columns share intermediate results: the fields,
+The columns of a batch share intermediate results: the fields,
 the properties' texts, the bodies. Each of these is computed when the first column needs it, so
 columns that are not requested cost nothing.
 """
@@ -24,14 +24,12 @@ from eruca.contract.properties import (
     TAGS,
     UNIQ_KEY,
 )
-from eruca.contract.records import DamagedRecordError
-from eruca_query.exports.rows.arrow_schema import STRING, TIMESTAMP, arrow_schema
-from eruca_query.exports.rows.blocks import Block
-from eruca_query.exports.rows.bodies import Bodies, are_compressed, plain_bodies
-from eruca_query.exports.rows.offset_ids import offset_ids
-from eruca_query.exports.rows.property_columns import keys_of, others_of, values_of
-from eruca_query.exports.rows.property_fragments import Fragments, read_fragments
-from eruca_query.exports.rows.record_fields import ArrowArray, Int64Array, RecordFields, read_fields
+from eruca.rows.arrow_schema import STRING, TIMESTAMP, arrow_schema
+from eruca.rows.bodies import Bodies, are_compressed, plain_bodies
+from eruca.rows.offset_ids import offset_ids
+from eruca.rows.property_columns import keys_of, others_of, values_of
+from eruca.rows.property_fragments import Fragments, read_fragments
+from eruca.rows.record_fields import ArrowArray, Int64Array, RecordFields
 
 # Years 1 to 9999: the range that Arrow's readers support.
 MS_MIN: Final = -62_135_596_800_000
@@ -40,9 +38,9 @@ MS_MAX: Final = 253_402_300_799_999
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive messages of one queue, and their columns by name."""
+    """Messages of one broker, and their columns by name."""
 
-    topic: str
+    topic: str | ArrowArray  # of all of them, or of each
     broker_name: str
     fields: RecordFields
     columns: Sequence[str]  # the requested ones
@@ -79,7 +77,7 @@ class Rows:
 
 
 _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
-    "topic": lambda rows: _repeated(rows.topic, rows.fields.count),
+    "topic": lambda rows: _topics(rows),
     "broker_name": lambda rows: _repeated(rows.broker_name, rows.fields.count),
     "queue_id": lambda rows: pa.array(rows.fields.queue_ids),
     "queue_offset": lambda rows: pa.array(rows.fields.queue_offsets),
@@ -105,22 +103,10 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
 _UNPACKED: Final = frozenset({"body", "sys_flag"})  # columns that require decompressed bodies
 
 
-def rows_of(block: Block, topic: str, columns: Sequence[str]) -> Rows:
-    """Return the messages of *block* with *columns*, none of which is computed yet.
-
-    Raises:
-        DamagedRecordError: The bytes are not the expected records.
-    """
-    fields = read_fields(block.records, block.sizes)
-    _check_offsets(fields.queue_offsets, block.from_offset)
-    return Rows(topic, block.broker_name, fields, columns)
-
-
-def _check_offsets(offsets: Int64Array, first: int) -> None:
-    wrong = np.flatnonzero(offsets != np.arange(first, first + len(offsets)))
-    if len(wrong):
-        row = int(wrong[0])
-        raise DamagedRecordError(f"expected queue offset {first + row}, found {int(offsets[row])}")
+def _topics(rows: Rows) -> ArrowArray:
+    if isinstance(rows.topic, str):
+        return _repeated(rows.topic, rows.fields.count)
+    return rows.topic
 
 
 def _repeated(text: str, count: int) -> ArrowArray:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from eruca_query.exports.rows.arrow_schema import STRING
-from eruca_query.exports.rows.record_fields import ArrowArray, RecordFields, gathered
+from eruca.rows.arrow_schema import STRING
+from eruca.rows.record_fields import ArrowArray, RecordFields, gathered
 
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
 _OFFSET_DIGITS: Final = 16

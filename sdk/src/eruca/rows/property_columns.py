@@ -17,9 +17,9 @@ from eruca.contract.properties import (
     TAGS,
     UNIQ_KEY,
 )
-from eruca_query.exports.rows.arrow_schema import LIST_OF_STRINGS, MAP_OF_STRINGS, STRING
-from eruca_query.exports.rows.property_fragments import Fragments
-from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
+from eruca.rows.arrow_schema import LIST_OF_STRINGS, MAP_OF_STRINGS, STRING
+from eruca.rows.property_fragments import Fragments
+from eruca.rows.record_fields import ArrowArray, Int32Array
 
 COLUMN_PROPERTIES: Final = (TAGS, KEYS, UNIQ_KEY, SHARDING_KEY)
 """Those that have a column of their own, and so are not in the map."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from eruca.contract.records import COMPRESSION_MASK, SysFlag
 from eruca.core.messages.body_codecs import CODECS, UNPACKED_SIZE_MAX, unpacked
-from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
+from eruca.rows.record_fields import ArrowArray, Int32Array
 
 BATCH_UNPACKED_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes in one batch; the first body always fits
 
