@@ -42,15 +42,19 @@ async def test_equal_questions_at_the_same_time_are_asked_once() -> None:
     assert [one.value for one in await asyncio.gather(*asking)] == [1, 1, 1]
 
 
-async def test_only_questions_that_are_asked_are_told() -> None:
-    told: list[int] = []
-    cache, asked = AnswerCache(on_ask=lambda: told.append(1)), Asked()
-    asked.may_answer.set()
-    for _ in range(3):
-        await cache.get("q", asked)
-    await cache.get("r", asked)
+async def test_the_time_of_questions_that_are_asked_is_told() -> None:
+    now = 0.0
+    told: list[float] = []
+    cache = AnswerCache(lambda: now, on_answer=told.append)
 
-    assert len(told) == 2
+    async def ask() -> None:
+        nonlocal now
+        now += 0.25
+
+    for key in ("q", "q", "r"):
+        await cache.get(key, ask)
+
+    assert told == [0.25, 0.25]
 
 
 async def test_an_answer_is_given_again_until_it_is_old() -> None:

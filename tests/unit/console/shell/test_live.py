@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.errors import OverloadedError, UnavailableError
-from eruca_console.core.pace import QUESTIONS_PER_SECOND_MAX, SAMPLE_COUNT
+from eruca_console.core.pace import CLUSTER_SHARE_MAX, SAMPLE_COUNT
 from eruca_console.shell.live import LiveStreams, event
 
 pytestmark = pytest.mark.anyio
@@ -57,26 +57,26 @@ async def test_a_failure_is_said_and_the_stream_goes_on() -> None:
 
 
 async def test_pages_are_updated_less_often_if_they_ask_much() -> None:
-    asked = 0
-    found = LiveStreams(maximum=2, per_caller=1, period_seconds=0.001, questions=lambda: asked)
+    asked = 0.0
+    found = LiveStreams(maximum=2, per_caller=1, period_seconds=0.001, asked_seconds=lambda: asked)
     found.begin("ann")
 
     async def render() -> str | None:
         nonlocal asked
-        asked += 10
-        if asked == 10 * (SAMPLE_COUNT + 2):
-            assert found.period_seconds == pytest.approx(10 / QUESTIONS_PER_SECOND_MAX, rel=0.1)
+        asked += 0.002
+        if asked >= 0.002 * (SAMPLE_COUNT + 1.5):
+            assert found.period_seconds == pytest.approx(0.002 / CLUSTER_SHARE_MAX, rel=0.1)
             return None
         return str(asked)
 
     async for _ in found.stream("ann", "", render):
         pass
-    assert asked == 10 * (SAMPLE_COUNT + 2)
+    assert asked == pytest.approx(0.002 * (SAMPLE_COUNT + 2))
 
 
 async def test_what_is_spent_without_open_pages_does_not_slow_down_the_next_ones() -> None:
-    asked = 0
-    found = LiveStreams(maximum=2, per_caller=1, period_seconds=0.001, questions=lambda: asked)
+    asked = 0.0
+    found = LiveStreams(maximum=2, per_caller=1, period_seconds=0.001, asked_seconds=lambda: asked)
 
     async def seen(updates: int) -> None:
         left = updates

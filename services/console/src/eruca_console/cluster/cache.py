@@ -43,7 +43,7 @@ class AnswerCache:
     Args:
         now: Returns monotonic seconds.
         count_max: Answers that are remembered.
-        on_ask: Called when a question is asked, because there is no recent answer.
+        on_answer: Called with the seconds that a question took, if there was no recent answer.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class AnswerCache:
         now: Callable[[], float] = monotonic,
         *,
         count_max: int = ANSWER_COUNT_MAX,
-        on_ask: Callable[[], object] = lambda: None,
+        on_answer: Callable[[float], object] = lambda _: None,
     ) -> None:
         self._now = now
         self._count_max = count_max
-        self._on_ask = on_ask
+        self._on_answer = on_answer
         self._entries: dict[Hashable, _Entry] = {}  # the oldest first
 
     async def get(
@@ -89,11 +89,11 @@ class AnswerCache:
         self._entries.clear()
 
     def _begun(self, ask: Callable[[], Awaitable[T]]) -> _Entry:
-        self._on_ask()
         entry = _Entry(asyncio.ensure_future(_answer(ask)), self._now())
 
         def note_end(_: object) -> None:
             entry.took_seconds = self._now() - entry.begun_at
+            self._on_answer(entry.took_seconds)
 
         entry.task.add_done_callback(note_end)
         return entry

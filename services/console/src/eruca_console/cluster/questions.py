@@ -52,18 +52,18 @@ class Questions:
     Args:
         client: The caller's.
         known: The brokers that were seen lately.
-        on_ask: Called for each question that the cluster is asked.
+        on_answer: Called with the seconds that each question to the cluster took.
     """
 
     def __init__(
         self,
         client: AsyncClient,
         known: KnownBrokers,
-        on_ask: Callable[[], object] = lambda: None,
+        on_answer: Callable[[float], object] = lambda _: None,
     ) -> None:
         self.client = client
         self.known = known
-        self.cache = AnswerCache(on_ask=on_ask)
+        self.cache = AnswerCache(on_answer=on_answer)
         seconds = client.settings.timeout_seconds
         self.checkers = Instances(TXN_CHECKER, client.context, timeout=seconds)
         self.controllers = Instances(CONTROLLER, client.context, timeout=seconds)

@@ -1,8 +1,10 @@
 """The time between two updates of an open page, so that all of them cost a bounded amount.
 
 Pages of different callers share nothing, so their cost grows with the callers. If it is too large,
-all pages are updated less often. Two things are bounded: the CPU time of this process, and the
-questions to the cluster, which stand for the load of the brokers.
+all pages are updated less often. Two things are bounded: the CPU time of this process, and the time
+in which the cluster answers, which stands for the load of the brokers. A list of thousands of
+topics costs a broker as much as hundreds of small answers, so their number would not say it. A
+broker that is busy with other work answers later, and then it is asked less.
 
 The cost of an update is measured: what the process has spent on the last updates, by their number.
 That contains whatever else it did, so people who click come first. It must not contain the time
@@ -14,8 +16,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 SHARE_MAX: Final = 0.15  # of a core, for updates
-QUESTIONS_PER_SECOND_MAX: Final = 500.0  # a broker answers one in about 0.1 ms
-PERIOD_SECONDS_MAX: Final = 60.0
+CLUSTER_SHARE_MAX: Final = 0.1  # seconds of answers in a second, for updates
+PERIOD_SECONDS_MAX: Final = 300.0
 SAMPLE_COUNT: Final = 20  # updates, of which the cost is a mean …
 SAMPLE_SECONDS_MAX: Final = 30.0  # … or those of so long, so that a slow pace recovers soon
 
@@ -25,12 +27,12 @@ class Spent(NamedTuple):
 
     Attributes:
         cpu_seconds: CPU time.
-        questions: To the cluster.
+        asked_seconds: Time in which the cluster answered, of all questions together.
         at_seconds: The present time, of any monotonic clock.
     """
 
     cpu_seconds: float
-    questions: int
+    asked_seconds: float
     at_seconds: float
 
 
@@ -62,10 +64,8 @@ class Pace:
         seconds = spent.at_seconds - self._begun.at_seconds
         if self._count == SAMPLE_COUNT or seconds >= SAMPLE_SECONDS_MAX:
             cpu_seconds = (spent.cpu_seconds - self._begun.cpu_seconds) / self._count
-            questions = (spent.questions - self._begun.questions) / self._count
-            self._needed_seconds = max(
-                cpu_seconds / SHARE_MAX, questions / QUESTIONS_PER_SECOND_MAX
-            )
+            asked_seconds = (spent.asked_seconds - self._begun.asked_seconds) / self._count
+            self._needed_seconds = max(cpu_seconds / SHARE_MAX, asked_seconds / CLUSTER_SHARE_MAX)
             self._begun, self._count = spent, 0
 
     def period_seconds(self, pages: int) -> float:

@@ -85,12 +85,12 @@ class Callers:
         self._closing: set[asyncio.Task[None]] = set()
         client = settings.code_client()
         self.code_flow = None if client is None else CodeFlow(client)
-        self.question_count = 0  # that were asked for all callers
-        guest = Reading(self._client(None), self._known, self._note_question)
+        self.asked_seconds = 0.0  # in which the cluster answered, for all callers
+        guest = Reading(self._client(None), self._known, self._note_answer)
         self._guest = Caller(None, guest, secrets.token_urlsafe(_TOKEN_SIZE))
 
-    def _note_question(self) -> None:
-        self.question_count += 1
+    def _note_answer(self, seconds: float) -> None:
+        self.asked_seconds += seconds
 
     @property
     def count(self) -> int:
@@ -152,7 +152,7 @@ class Callers:
         now = self._now()
         caller = Caller(
             _beginning(secret),
-            Reading(client, self._known, self._note_question),
+            Reading(client, self._known, self._note_answer),
             secrets.token_urlsafe(_TOKEN_SIZE),
             secrets.token_urlsafe(_TOKEN_SIZE),
             _secret=secret,

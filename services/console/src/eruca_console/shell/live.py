@@ -31,7 +31,7 @@ class LiveStreams:
         maximum: Streams at the same time.
         per_caller: … of one caller.
         period_seconds: Time between two renderings, at least.
-        questions: Returns how many questions the process has asked the cluster so far.
+        asked_seconds: Returns the time in which the cluster has answered this process so far.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class LiveStreams:
         maximum: int,
         per_caller: int,
         period_seconds: float,
-        questions: Callable[[], int] = lambda: 0,
+        asked_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._maximum = maximum
         self._per_caller = per_caller
         self._pace = Pace(period_seconds)
-        self._questions = questions
+        self._asked_seconds = asked_seconds
         self._open: Counter[str] = Counter()
         self._stopping = asyncio.Event()
 
@@ -99,7 +99,7 @@ class LiveStreams:
                 except ErucaError as error:  # the page would be an error's: it stays as it is
                     yield event("failed", error.detail)
                     text = last
-                self._pace.updated(Spent(process_time(), self._questions(), monotonic()))
+                self._pace.updated(Spent(process_time(), self._asked_seconds(), monotonic()))
                 if text is None:
                     yield event("ended", "the session is over")
                     return
