@@ -292,6 +292,12 @@ async def _(stage: Stage) -> None:
     await stage.committed(**MEMBER, token=place["token"])
 
 
+@SCENES.add("listGroupLags", 200)
+async def _(stage: Stage) -> None:
+    await stage.read_by_member()
+    await stage.sent()
+
+
 @SCENES.add("getGroupAsOf", 200)
 async def _(stage: Stage) -> Changes:
     await stage.read_by_member()

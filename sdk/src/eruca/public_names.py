@@ -13,6 +13,7 @@ from eruca.aio.dead_letters import RedriveSummary as RedriveSummary
 from eruca.aio.group_admin import AsyncGroupAdmin as AsyncGroupAdmin
 from eruca.aio.group_admin import BrokerTraffic as BrokerTraffic
 from eruca.aio.group_admin import GroupLag as GroupLag
+from eruca.aio.group_admin import TotalLag as TotalLag
 from eruca.aio.handling import AsyncHandling as AsyncHandling
 from eruca.aio.log_follower import AsyncLogFollower as AsyncLogFollower
 from eruca.aio.producer import AsyncProducer as AsyncProducer

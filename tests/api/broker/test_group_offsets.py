@@ -30,6 +30,10 @@ async def member(client: httpx.AsyncClient) -> TestMember:
     return member
 
 
+def place(topic: str, queue_id: int, offset: int) -> dict[str, object]:
+    return {"topic": topic, "queue_id": queue_id, "offset": offset}
+
+
 async def reset(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:  # noqa: ANN401
     body = {"topic": "orders", "to": "earliest", **fields}
     return await client.post("/groups/g/offsets:reset", json=body)
@@ -49,6 +53,31 @@ async def test_lag_and_age_count_from_the_position_or_the_start(
     assert second["started"]["reason"] == "earliest"
     assert of_group["lag"] == 4
     assert of_group["oldest_unconsumed_at"] == queues[0]["earliest_stored_at"]
+
+
+async def test_the_lags_of_all_groups_are_their_totals_a_page_at_a_time(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    await member.commit((0, 2))
+    await client.put("/groups/idle", json={})
+    await client.put("/groups/other/offsets", json={"offsets": [place("orders", 1, 3)]})
+
+    first = (await client.get("/group-lags?limit=2")).json()
+    second = (await client.get(f"/group-lags?limit=2&cursor={first['next_cursor']}")).json()
+
+    lags = {one["group"]: one for one in (*first["lags"], *second["lags"])}
+    assert list(lags) == ["g", "idle", "other"]
+    assert second["next_cursor"] is None
+    for name, one in lags.items():
+        whole = (await client.get(f"/groups/{name}/offsets")).json()
+        assert (one["lag"], one["oldest_unconsumed_at"], one["queue_count"]) == (
+            whole["lag"],
+            whole["oldest_unconsumed_at"],
+            len(whole["offsets"]),
+        )
+    assert [one["lag"] for one in lags.values()] == [4, None, 0]
+    assert (await client.get("/group-lags?cursor=!")).status_code == 422
+    assert (await client.get("/group-lags?limit=0")).status_code == 422
 
 
 async def test_commits_count_the_messages_that_they_move_past(

@@ -214,6 +214,7 @@ def test_the_examples_are_of_the_models_they_stand_for() -> None:
         (groups.LockAnswer, examples.LOCK_ANSWER),
         (groups.LockRelease, examples.LOCK_RELEASE),
         (groups.GroupOffsets, examples.GROUP_OFFSETS),
+        (groups.GroupLagList, examples.GROUP_LAG_LIST),
         (groups.ResetAnswer, examples.RESET_ANSWER),
         *((groups.OffsetCommits, example) for example in examples.OFFSET_COMMITS),
         *((groups.OffsetReset, example) for example in examples.OFFSET_RESETS),

@@ -112,6 +112,26 @@ async def test_how_far_a_group_is_behind_that_has_never_read_is_unknown(
     assert (await client.admin.groups.lag(name)).lag is None
 
 
+async def test_the_lags_of_all_groups_are_the_totals_over_all_brokers(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    behind, idle = f"behind-{topic}", f"idle-{topic}"
+    for group in (behind, idle):
+        await client.admin.groups.create(group, start="earliest")
+    receipts = [await client.producer().send(eruca.Message(topic, b"x")) for _ in range(5)]
+    queues = await client.admin.queues(topic)
+    await client.admin.groups.commit(
+        behind, {queue: ends.min_offset for queue, ends in queues.items()}
+    )
+
+    lags = await client.admin.groups.lags()
+
+    whole = await client.admin.groups.lag(behind)
+    assert whole.lag == len(receipts)
+    assert lags[behind] == eruca.TotalLag(whole.lag, whole.oldest_unconsumed_at)
+    assert lags[idle] == eruca.TotalLag(None, None)
+
+
 async def test_a_topic_is_deleted_on_every_broker(client: eruca.AsyncClient, topic: str) -> None:
     assert await client.admin.delete_topic(topic) == ["broker-a", "broker-b"]
     with pytest.raises(eruca.TopicNotFoundError) as again:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from eruca.aio.cluster.group_api import group_path, unknown_group
 from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
@@ -24,6 +24,8 @@ from eruca.contract.groups import (
     CommittedOffset,
     GroupAsOf,
     GroupConfig,
+    GroupLagList,
+    GroupLagTotal,
     GroupList,
     GroupSettings,
     MemberList,
@@ -43,6 +45,8 @@ from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
+
+_PageT = TypeVar("_PageT", GroupList, GroupLagList)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,14 @@ class GroupLag:
     traffic: Sequence[BrokerTraffic] = ()  # of the brokers that answered, and count it
 
 
+@dataclass(frozen=True, slots=True)
+class TotalLag:
+    """The lag of a group in all queues of the cluster in which it has begun."""
+
+    lag: int | None  # unread messages; None: unknown
+    oldest_unconsumed_at: datetime | None  # store time of the oldest unread message
+
+
 @checked_calls()
 class AsyncGroupAdmin:
     """Consumer groups of one cluster; made by :attr:`AsyncAdmin.groups`."""
@@ -74,6 +86,20 @@ class AsyncGroupAdmin:
         self._context = context
         self._masters = Masters(context)
         self._dead_letters = DeadLetters(self._masters)
+
+    async def _pages(
+        self, model: type[_PageT], url: str, path: str, *, include_system: bool
+    ) -> AsyncIterator[_PageT]:
+        cursor: str | None = None
+        while True:
+            target = target_of(
+                path, cursor=cursor, limit=LIST_LIMIT_MAX, include_system=include_system or None
+            )
+            page = await self._masters.call(model, "GET", url, target)
+            yield page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     # Settings and members.
 
@@ -164,20 +190,8 @@ class AsyncGroupAdmin:
         """
 
         async def of_broker(url: str) -> Sequence[GroupConfig]:
-            groups: Sequence[GroupConfig] = []
-            cursor: str | None = None
-            while True:
-                target = target_of(
-                    "/v1/groups",
-                    cursor=cursor,
-                    limit=LIST_LIMIT_MAX,
-                    include_system=include_system or None,
-                )
-                page = await self._masters.call(GroupList, "GET", url, target)
-                groups = [*groups, *page.groups]
-                cursor = page.next_cursor
-                if cursor is None:
-                    return groups
+            pages = self._pages(GroupList, url, "/v1/groups", include_system=include_system)
+            return [config async for page in pages for config in page.groups]
 
         found: dict[str, dict[str, GroupConfig]] = {}
         answers = await on_each(await self._masters.all(), of_broker, unanswered)
@@ -265,6 +279,38 @@ class AsyncGroupAdmin:
         if answers.keys() != urls.keys():
             return replace(behind, lag=None, oldest_unconsumed_at=None)
         return behind
+
+    async def lags(
+        self,
+        *,
+        include_system: bool = False,
+        unanswered: dict[str, ErucaError] | None = None,
+    ) -> dict[str, TotalLag]:
+        """Return the lag of all groups in total, by the names of the groups.
+
+        It is the total of :meth:`lag`, by one request for a thousand groups.
+
+        Args:
+            include_system: Whether to include system groups.
+            unanswered: Collects the brokers that do not answer, each with its error. All lags are
+                unknown then. None: an unanswered request raises.
+        """
+
+        async def of_broker(url: str) -> Sequence[GroupLagTotal]:
+            pages = self._pages(GroupLagList, url, "/v1/group-lags", include_system=include_system)
+            return [total async for page in pages for total in page.lags]
+
+        urls = await self._masters.all()
+        answers = await on_each(urls, of_broker, unanswered)
+        by_group: dict[str, list[GroupLagTotal]] = {}
+        for totals in answers.values():
+            for total in totals:
+                by_group.setdefault(total.group, []).append(total)
+        is_whole = answers.keys() == urls.keys()
+        return {
+            group: total_lag(totals) if is_whole else TotalLag(None, None)
+            for group, totals in sorted(by_group.items())
+        }
 
     async def as_of(self, group: str, *, broker_name: str, log_offset: int) -> GroupAsOf:
         """Return *group* at one broker as of an earlier offset of its log.
@@ -446,6 +492,18 @@ class AsyncGroupAdmin:
             dry_run=dry_run,
             on_step=on_step,
         )
+
+
+def total_lag(totals: Sequence[GroupLagTotal]) -> TotalLag:
+    """Return the lag of a group of which each broker has said its part."""
+    begun = [one for one in totals if one.queue_count != 0]
+    known = [one.lag for one in begun if one.lag is not None]
+    waiting = [one.oldest_unconsumed_at for one in begun if one.oldest_unconsumed_at]
+    is_known = bool(begun) and len(known) == len(begun)
+    return TotalLag(
+        lag=sum(known) if is_known else None,
+        oldest_unconsumed_at=min(waiting, default=None),
+    )
 
 
 def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:

@@ -212,6 +212,26 @@ class GroupList(Answer):
     next_cursor: str | None = None
 
 
+class GroupLagTotal(Answer):
+    """The lag of a group in all queues of one broker in which it has a position."""
+
+    group: str
+    queue_count: int | None = Field(
+        description="existing queues in which the group has begun; null: unknown"
+    )
+    lag: int | None = Field(description="messages; null: unknown, or the group has begun nowhere")
+    oldest_unconsumed_at: Instant | None = Field(
+        description="store time of the oldest unread message; null: unknown, or there is none"
+    )
+
+
+class GroupLagList(Answer):
+    """A page of groups' lags, by the names of the groups."""
+
+    lags: list[GroupLagTotal]
+    next_cursor: str | None = None
+
+
 # --- Members --------------------------------------------------------------------------------------
 
 

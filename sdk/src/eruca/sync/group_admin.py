@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from eruca.aio.group_admin import AsyncGroupAdmin, GroupLag
+from eruca.aio.group_admin import AsyncGroupAdmin, GroupLag, TotalLag
 from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
@@ -153,6 +153,22 @@ class GroupAdmin:
                 unknown then, and their queues are missing. None: an unanswered request raises.
         """
         return self._portal.call(self._twin.lag, group, topic=topic, unanswered=unanswered)
+
+    def lags(
+        self, *, include_system: bool = False, unanswered: dict[str, ErucaError] | None = None
+    ) -> dict[str, TotalLag]:
+        """Return the lag of all groups in total, by the names of the groups.
+
+        It is the total of :meth:`lag`, by one request for a thousand groups.
+
+        Args:
+            include_system: Whether to include system groups.
+            unanswered: Collects the brokers that do not answer, each with its error. All lags are
+                unknown then. None: an unanswered request raises.
+        """
+        return self._portal.call(
+            self._twin.lags, include_system=include_system, unanswered=unanswered
+        )
 
     def as_of(self, group: str, *, broker_name: str, log_offset: int) -> GroupAsOf:
         """Return *group* at one broker as of an earlier offset of its log.

@@ -70,6 +70,7 @@ _ROUTERS: Final = (  # in the document's order
     members.router,
     queue_locks.router,
     group_offsets.router,
+    groups.lags_router,
     log.router,
     retries.router,
     dead_letters.router,

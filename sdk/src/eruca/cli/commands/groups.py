@@ -140,23 +140,26 @@ async def list_(
 
     Exit code 1 if a broker does not answer; the groups of the others are shown.
     """
+    from eruca.aio.group_admin import TotalLag
+
     unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
         admin = client.admin.groups
         groups = await admin.list(include_system=system, unanswered=unanswered)
-        lags = await asyncio.gather(*(admin.lag(name, unanswered=unanswered) for name in groups))
+        lags = await admin.lags(include_system=system, unanswered=unanswered)
         if away := await silent_brokers.away(client):
             unanswered |= away
-            lags = [partial(behind) for behind in lags]
+            lags = {}
+    unknown = TotalLag(None, None)
     rows = [
         (
             name,
             max(config.members for config in configs.values()),
             sorted({s.topic for config in configs.values() for s in config.subscriptions}),
-            behind.lag,
-            behind.oldest_unconsumed_at,
+            lags.get(name, unknown).lag,
+            lags.get(name, unknown).oldest_unconsumed_at,
         )
-        for (name, configs), behind in zip(groups.items(), lags, strict=True)
+        for name, configs in groups.items()
     ]
     if session.is_json:
         fields = ("group", "members", "topics", "lag", "oldest_unconsumed_at")

@@ -15,12 +15,14 @@ from eruca.contract.errors import (
     PermissionDeniedError,
 )
 from eruca.contract.fields import GroupName
-from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
+from eruca.contract.groups import GroupConfig, GroupLagList, GroupList, GroupSettings
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca_access.needs import on_group, see, to
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.groups import Groups
+from eruca_broker.processors.groups.offsets import PositionsOfGroups
+from eruca_broker.processors.replication.absence import Absence
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.gate import CallersAccess
@@ -30,6 +32,7 @@ from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.router import Router
 
 router = Router(prefix="/v1/groups", tags=["groups"])
+lags_router = Router(prefix="/v1/group-lags", tags=["offsets"])
 
 _CREATED: Final = answer(
     group_examples.NEW_GROUP,
@@ -38,6 +41,12 @@ _CREATED: Final = answer(
     description="The group is new.",
 )
 Group = Annotated[GroupName, Path()]
+PageLimit = Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)]
+PageCursor = Annotated[
+    str | None,
+    Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
+]
+SystemGroups = Annotated[bool, Query(description="include the system's own groups")]
 
 
 @router.put(
@@ -109,12 +118,9 @@ async def list_groups(
     groups: Part[Groups],
     access: CallersAccess,
     *,
-    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
-    cursor: Annotated[
-        str | None,
-        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-    ] = None,
-    include_system: Annotated[bool, Query(description="include the system's own groups")] = False,
+    limit: PageLimit = LIST_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+    include_system: SystemGroups = False,
 ) -> GroupList:
     """Return this broker's groups by name, page by page; follow `next_cursor` until it is null.
 
@@ -128,4 +134,40 @@ async def list_groups(
     )
     return GroupList(
         groups=found, next_cursor=None if following is None else encode_cursor(following)
+    )
+
+
+@lags_router.get(
+    "",
+    operation_id="listGroupLags",
+    needs=KNOWN,
+    summary="List groups' lags",
+    responses=answer(group_examples.GROUP_LAG_LIST),
+)
+async def list_group_lags(
+    groups: Part[Groups],
+    positions: Part[PositionsOfGroups],
+    absence: Part[Absence],
+    access: CallersAccess,
+    *,
+    limit: PageLimit = LIST_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
+    include_system: SystemGroups = False,
+) -> GroupLagList:
+    """Return the lag of each group on this broker by name, page by page.
+
+    The pages are those of `listGroups`. A lag is the total of `getGroupOffsets`. If a queue of a
+    group cannot be read now, the lag of that group alone is unknown. Groups are read one after
+    another, so their lags are not of the same moment.
+    """
+    names, following = groups.names(
+        after=decode_cursor(cursor),
+        limit=limit,
+        include_system=include_system,
+        sees=None if access.is_open else lambda group: access.may(on_group(group)),
+    )
+    absence.check(is_found=bool(names))
+    return GroupLagList(
+        lags=await positions.totals(names),
+        next_cursor=None if following is None else encode_cursor(following),
     )

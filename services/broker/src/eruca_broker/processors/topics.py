@@ -8,7 +8,6 @@ route.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
@@ -38,6 +37,7 @@ from eruca.contract.topics import TopicConfig, TopicSettings
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.state.state import Topic
 from eruca_broker.core.state.topic_events import OrderConfig
+from eruca_broker.processors.name_pages import page_of
 from eruca_broker.processors.standings import unread_count
 from eruca_broker.store.message_store import MessageStore
 
@@ -119,12 +119,8 @@ class Topics:
             sees: Returns whether the caller may see a topic; None: it may see all.
         """
         topics = self._store.state.topics
-        names = sorted(n for n in topics if include_system or not topics[n].is_system)
-        if sees is not None:
-            names = list(filter(sees, names))
-        first = bisect_right(names, after) if after is not None else 0
-        chosen = names[first : first + limit]
-        following = chosen[-1] if first + limit < len(names) else None
+        names = (n for n in topics if include_system or not topics[n].is_system)
+        chosen, following = page_of(names, after=after, limit=limit, sees=sees)
         return [topics[name] for name in chosen], following
 
     async def put(

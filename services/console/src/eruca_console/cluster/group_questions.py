@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from eruca import GroupLag, HeldDeadLetter
+from eruca import GroupLag, HeldDeadLetter, TotalLag
 from eruca.contract.errors import ErucaError
 from eruca.contract.groups import GroupAsOf, GroupConfig, MemberList
 from eruca_console.cluster.cache import Answered
@@ -46,6 +46,19 @@ class GroupQuestions(Questions):
         if gathered.is_whole:
             return answered
         unknown = replace(gathered.value, lag=None, oldest_unconsumed_at=None)
+        return replace(answered, value=replace(gathered, value=unknown))
+
+    async def lags(self) -> Answered[Gathered[Mapping[str, TotalLag]]]:
+        """Return the lag of all groups in total; without a broker all are unknown."""
+
+        async def ask(silent: dict[str, ErucaError]) -> Mapping[str, TotalLag]:
+            return await self.client.admin.groups.lags(unanswered=silent)
+
+        answered = await self.gathered("lags", ask, is_costly=True)
+        gathered = answered.value
+        if gathered.is_whole:
+            return answered
+        unknown = dict.fromkeys(gathered.value, TotalLag(None, None))
         return replace(answered, value=replace(gathered, value=unknown))
 
     async def group_as_of(

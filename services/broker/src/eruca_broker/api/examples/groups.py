@@ -131,6 +131,17 @@ GROUP_OFFSETS: Final = {
     "traffic": [{"topic": "flights", "message_count": 1_180, "size_bytes": 310_694}],
     "traffic_since": "2026-11-21T06:30:00.000Z",
 }
+GROUP_LAG_LIST: Final = {
+    "lags": [
+        {
+            "group": "billing",
+            "queue_count": 1,
+            "lag": 21_952,
+            "oldest_unconsumed_at": "2026-11-21T08:00:05.003Z",
+        }
+    ],
+    "next_cursor": "YmlsbGluZw",
+}
 GROUP_AS_OF: Final[dict[str, Any]] = {
     "group": "billing",
     "log_offset": 8_419_007,

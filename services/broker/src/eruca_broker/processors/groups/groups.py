@@ -6,7 +6,6 @@ a group deletes its offsets, so that a later one of the same name starts without
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from datetime import datetime
 
@@ -20,6 +19,7 @@ from eruca_broker.core.state.group_events import GroupSettings as StoredSettings
 from eruca_broker.core.state.group_state import Group
 from eruca_broker.processors.groups.views import group_config, settings_of, start_of
 from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.name_pages import page_of
 from eruca_broker.processors.topics import Topics, name_error
 
 
@@ -74,15 +74,26 @@ class Groups:
             include_system: Whether reserved groups are listed, too.
             sees: Returns whether the caller may see a group; None: it may see all.
         """
-        names = sorted(
+        chosen, following = self.names(
+            after=after, limit=limit, include_system=include_system, sees=sees
+        )
+        return [self.config(name) for name in chosen], following
+
+    def names(
+        self,
+        *,
+        after: str | None,
+        limit: int,
+        include_system: bool,
+        sees: Callable[[str], bool] | None = None,
+    ) -> tuple[list[str], str | None]:
+        """Return the names of a page; arguments and result are those of :meth:`page`."""
+        listed = (
             name
             for name in self._work.store.state.groups
-            if (include_system or not is_reserved_group(name)) and (sees is None or sees(name))
+            if include_system or not is_reserved_group(name)
         )
-        first = bisect_right(names, after) if after is not None else 0
-        chosen = names[first : first + limit]
-        following = chosen[-1] if first + limit < len(names) else None
-        return [self.config(name) for name in chosen], following
+        return page_of(listed, after=after, limit=limit, sees=sees)
 
     async def put(self, name: str, settings: GroupSettings) -> tuple[GroupConfig, bool]:
         """Create a group, or change the named settings of an existing one; durable on return.

@@ -21,10 +21,12 @@ from eruca.contract.errors import (
     ConflictError,
     QueueNotFoundError,
     TopicNotFoundError,
+    UnavailableError,
     ValidationError,
 )
 from eruca.contract.groups import (
     CommittedOffset,
+    GroupLagTotal,
     GroupOffsets,
     GroupTraffic,
     OffsetCommit,
@@ -41,6 +43,7 @@ from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.queue_locks import HeldQueue, QueueLocks, check_ends
 from eruca_broker.processors.groups.views import start_position
 from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.pacing import Pace
 from eruca_broker.processors.standings import position_of, queues_of, standing, unread_count
 from eruca_broker.processors.topics import Topics
 
@@ -92,6 +95,24 @@ class PositionsOfGroups:
             traffic=self._traffic(name, {queue_topic for queue_topic, _ in queues}),
             traffic_since=moment(self._work.consumption.began_at_ms),
         )
+
+    async def totals(self, names: Iterable[str]) -> list[GroupLagTotal]:
+        """Return the lag of each group, in turns with other work.
+
+        That of a group with a queue that cannot be read now is unknown.
+        """
+        found: list[GroupLagTotal] = []
+        pace = Pace()
+        for name in names:
+            try:
+                total = await self._store.cold.read(f"group {name}", partial(self._total, name))
+            except UnavailableError:  # the other groups are known
+                total = GroupLagTotal(
+                    group=name, queue_count=None, lag=None, oldest_unconsumed_at=None
+                )
+            found.append(total)
+            await pace.step()
+        return found
 
     async def commit(self, name: str, commits: OffsetCommits) -> None:
         """Store a group's positions, all or none; durable on return.
@@ -183,6 +204,27 @@ class PositionsOfGroups:
                 # Leased messages no longer block a member.
                 self._work.watchers.wake(name, [(reset.topic, q.queue_id) for q in queues])
         return ResetAnswer(group=name, topic=reset.topic, dry_run=reset.dry_run, queues=queues)
+
+    def _total(self, name: str) -> GroupLagTotal:
+        group = self._store.state.groups.get(name) or Group(name)
+        stands = {
+            queue: found
+            for queue in queues_of(group)
+            if (found := standing(self._store, group, queue)) is not None
+        }
+        known = [one.lag for one in stands.values() if one.lag is not None]
+        oldest = [
+            stored
+            for queue, one in stands.items()
+            if one.lag
+            and (stored := self._store.queues.stored_at_ms(*queue, one.end - one.lag)) is not None
+        ]
+        return GroupLagTotal(
+            group=name,
+            queue_count=len(stands),
+            lag=sum(known) if stands and len(known) == len(stands) else None,
+            oldest_unconsumed_at=moment(min(oldest)) if oldest else None,
+        )
 
     def _traffic(self, name: str, topics: Iterable[str]) -> list[GroupTraffic]:
         flows = {topic: self._work.consumption.of(name, topic) for topic in sorted(topics)}

@@ -62,6 +62,7 @@ OPERATIONS: Final[Mapping[str, Demand]] = {
     "pullManyQueues": Demand.CONFIRMED,
     "findMessages": Demand.CONFIRMED,
     "getGroupOffsets": Demand.CONFIRMED,
+    "listGroupLags": Demand.CONFIRMED,
     "getGroupAsOf": Demand.CONFIRMED,
     "readLog": Demand.CONFIRMED,
     "getLogRecord": Demand.CONFIRMED,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from eruca import TotalLag
 from eruca.contract.groups import GroupConfig
-from eruca_console.cluster.outcomes import Outcome, outcomes
+from eruca_console.cluster.outcomes import outcome
 from eruca_console.core import recipes
 from eruca_console.core.listing import ListState, listed
 from eruca_console.core.texts import N_
 from eruca_console.shell.pages import CsvTable, Page, Shown, Visit
 
 COLUMNS: Final = ("name", "members", "lag")
-LAG_SORT_MAX: Final = 200  # groups that can be sorted by lag: each costs a request to each broker
+UNKNOWN: Final = TotalLag(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +62,10 @@ async def view(visit: Visit) -> Shown:
     """Return a page of the groups."""
     state = ListState.of("/groups", visit.query, columns=COLUMNS)
     reading = visit.reading
-    groups = await reading.groups()
+    groups, lags = await asyncio.gather(reading.groups(), outcome(reading.lags()))
+    totals = lags.value.value if lags.value is not None else {}
     is_whole = groups.value.is_whole
     rows = [GroupRow(name, configs, is_whole) for name, configs in groups.value.value.items()]
-    wanted = state.query.casefold()
-    matching = [row for row in rows if wanted in row.name.casefold()]
-    may_sort = len(matching) <= LAG_SORT_MAX
-    lags: Mapping[str, Outcome[Any]] = {}
-    if (state.sort == "lag" or visit.wants_file) and may_sort:
-        lags = await outcomes((row.name for row in matching), lambda group: reading.lag(group))
     shown = listed(
         rows,
         state,
@@ -76,19 +73,16 @@ async def view(visit: Visit) -> Shown:
         key_of={
             "name": lambda row: row.name,
             "members": lambda row: row.member_count,
-            "lag": lambda row: _lag_of(lags.get(row.name)),
+            "lag": lambda row: totals.get(row.name, UNKNOWN).lag,
         },
         is_whole=visit.wants_file,
     )
-    if not lags and not visit.wants_file:
-        lags = await outcomes((row.name for row in shown.rows), lambda group: reading.lag(group))
     values: dict[str, Any] = {
         "groups": groups,
         "list": shown,
         "state": shown.state,
-        "lags": lags,
-        "may_sort": may_sort,
-        "lag_sort_max": LAG_SORT_MAX,
+        "lags": totals,
+        "lags_error": lags.error,
     }
     table = CsvTable(
         "groups",
@@ -100,32 +94,23 @@ async def view(visit: Visit) -> Shown:
                 " ".join(row.topics),
                 row.is_ordered,
                 not row.is_switched_off,
-                _lag_of(lags.get(row.name)),
-                _oldest_of(lags.get(row.name)),
+                totals.get(row.name, UNKNOWN).lag,
+                totals.get(row.name, UNKNOWN).oldest_unconsumed_at,
             )
             for row in shown.rows
         ],
-        is_whole=groups.value.is_whole,
+        is_whole=is_whole and lags.value is not None and lags.value.is_whole,
     )
     recipe = recipes.Recipe(
         recipes.curl(f"{await reading.any_broker_url()}/v1/groups", has_key=visit.has_key),
         recipes.python(
             visit.namesrv_urls,
-            "for group in client.admin.groups.list():",
-            "    print(group, client.admin.groups.lag(group).lag)",
+            "for group, total in client.admin.groups.lags().items():",
+            "    print(group, total.lag, total.oldest_unconsumed_at)",
         ),
         recipes.cli("group", "list"),
     )
     return Shown(N_("Groups"), values, recipe, table)
-
-
-def _lag_of(lag: Outcome[Any] | None) -> int | None:
-    found: int | None = None if lag is None or lag.value is None else lag.value.value.lag
-    return found
-
-
-def _oldest_of(lag: Outcome[Any] | None) -> object:
-    return None if lag is None or lag.value is None else lag.value.value.oldest_unconsumed_at
 
 
 PAGE: Final = Page("groups", "/groups", "groups", view)

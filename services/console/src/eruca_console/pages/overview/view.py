@@ -16,7 +16,6 @@ from eruca_console.core.listing import check_parameters
 from eruca_console.core.texts import N_
 from eruca_console.shell.pages import Page, Shown, Visit
 
-LAG_GROUPS_MAX: Final = 100  # groups whose lag is read: each costs a request to each broker
 LAG_ROWS: Final = 8
 _NOT_FOLLOWED: Final = N_("The query service cannot read its log: %(said)s")
 
@@ -29,21 +28,20 @@ async def view(visit: Visit) -> Shown:
     """
     check_parameters(visit.query, ())
     reading = visit.reading
-    live, query, name_servers, groups, topics = await asyncio.gather(
+    live, query, name_servers, lags, topics = await asyncio.gather(
         outcome(reading.brokers()),
         outcome(reading.query_status()),
         outcome(reading.name_servers()),
-        outcome(reading.groups()),
+        outcome(reading.lags()),
         outcome(reading.topics()),
     )
     by_name: dict[str, BrokerGroup] = {one.broker_name: one for one in live.value or ()}
     names = sorted({*by_name, *reading.known.without(by_name)})
     statuses = await outcomes(by_name, lambda name: reading.status(by_name[name]))
     rows = [BrokerRow(name, by_name.get(name), statuses.get(name, Outcome())) for name in names]
-    asked = list(groups.value.value if groups.value is not None else ())[:LAG_GROUPS_MAX]
-    lags = await outcomes(asked, lambda group: reading.lag(group))
-    behind = [(group, lag) for group, lag in lags.items() if _lag_of(lag) != 0]
-    behind.sort(key=lambda one: (_lag_of(one[1]) is None, _lag_of(one[1]) or 0), reverse=True)
+    totals = lags.value.value if lags.value is not None else {}
+    behind = [(group, total) for group, total in totals.items() if total.lag != 0]
+    behind.sort(key=lambda one: (one[1].lag is None, one[1].lag or 0), reverse=True)
     faults = [fault for row in rows for fault in faults_of(row)]
     faults += _of_name_servers(name_servers)
     if query.value is not None:
@@ -62,13 +60,11 @@ async def view(visit: Visit) -> Shown:
             not is_derived_topic(name)
             for name in (topics.value.value if topics.value is not None else ())
         ),
-        "groups": groups,
+        "lags": lags,
         "behind": behind[:LAG_ROWS],
         "behind_count": len(behind),
-        "lag_groups_max": LAG_GROUPS_MAX,
-        "are_all_lags_read": groups.value is not None and len(asked) == len(groups.value.value),
-        "total_lag": _total([_lag_of(lag) for lag in lags.values()])
-        if groups.value is not None and groups.value.is_whole
+        "total_lag": _total([total.lag for total in totals.values()])
+        if lags.value is not None and lags.value.is_whole
         else None,
     }
     namesrv = visit.namesrv_urls.split(";")[0]
@@ -82,11 +78,6 @@ async def view(visit: Visit) -> Shown:
         recipes.cli("status"),
     )
     return Shown(N_("Overview"), values, recipe)
-
-
-def _lag_of(lag: Outcome[Any]) -> int | None:
-    found: int | None = None if lag.value is None else lag.value.value.lag
-    return found
 
 
 def _total(lags: Sequence[int | None]) -> int | None:
