@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from eruca.exporting.columns import COLUMNS
 from eruca_deploy.ports import free_ports
 from eruca_postgres.embedded import EmbeddedServer
-from pyspark_eruca.columns import COLUMNS
 
 TABLE: Final = "messages"
 _MAVEN: Final = ".m2/repository/org/postgresql/postgresql/*/postgresql-*.jar"

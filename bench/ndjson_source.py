@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_eruca.columns import COLUMNS, arrow_schema
+from eruca.exporting.columns import COLUMNS, arrow_schema
 
 _BATCH_ROWS: Final = 10_000
 

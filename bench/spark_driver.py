@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench import ndjson_source
+from eruca.exporting.columns import COLUMNS
 from eruca_spark.export import run_export
 from eruca_spark.parquet import WRITER_OPTIONS
 from eruca_spark.session import spark_session
-from pyspark_eruca.columns import COLUMNS
 
 MASTER: Final = "local[2]"
 _DDL: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())

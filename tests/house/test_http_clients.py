@@ -20,8 +20,8 @@ PLACES = {
     "Http1Transport": {f"{HTTP}/clients.py"},
     "httpx.AsyncClient": {f"{HTTP}/httpx_carrier.py"},
     "httpx.AsyncHTTPTransport": {f"{HTTP}/httpx_carrier.py"},
-    "http.client.HTTPConnection": {"spark/src/pyspark_eruca/service.py", HEALTHCHECK},
-    "http.client.HTTPSConnection": {"spark/src/pyspark_eruca/service.py", HEALTHCHECK},
+    "http.client.HTTPConnection": {"sdk/src/eruca/exporting/service.py", HEALTHCHECK},
+    "http.client.HTTPSConnection": {"sdk/src/eruca/exporting/service.py", HEALTHCHECK},
 }
 NOWHERE = (
     *("httpx.Client", "httpx.HTTPTransport", "httpx.get", "httpx.post", "httpx.put"),
@@ -66,7 +66,7 @@ def test_only_requests_to_others_servers_are_made_without_credentials() -> None:
         )
     }
 
-    assert naming - {"spark/src/pyspark_eruca/credentials.py"} == WITHOUT_CREDENTIALS
+    assert naming - {"sdk/src/eruca/exporting/credentials.py"} == WITHOUT_CREDENTIALS
 
 
 def clients_made() -> Iterator[Made]:

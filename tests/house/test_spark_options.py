@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pyspark_eruca.option_texts import OPTION_NAMES
+from eruca.exporting.option_texts import OPTION_NAMES
 from pyspark_eruca.sink_columns import SINK_COLUMNS
 from pyspark_eruca.sink_options import SINK_OPTIONS
 

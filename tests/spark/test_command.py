@@ -16,9 +16,9 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner, Result
 
+from eruca.exporting.errors import OptionError, UnavailableError
 from eruca_spark.failures import reason_of
 from eruca_spark.main import app
-from pyspark_eruca.errors import OptionError, UnavailableError
 from support.export_cluster import command
 from support.export_service import ExportService
 from support.spark import SMALL_SPARK, files_of, raw_offsets, until_none

@@ -12,12 +12,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from eruca_spark.export import Exported, run_export, waiting_rows
+from eruca.exporting.columns import COLUMNS
+from eruca.exporting.exported import Exported
+from eruca.exporting.ranges import Queue
+from eruca_spark.export import run_export, waiting_rows
 from eruca_spark.failures import reason_of
 from eruca_spark.lake import Lake, chain_faults, read_lake
 from eruca_spark.lake_files import LakeBusyError, LocalFiles
-from pyspark_eruca.columns import COLUMNS
-from pyspark_eruca.ranges import Queue
 from support.export_service import ExportService, Fault, Refusal
 from support.spark import files_of, planners, raw_offsets, readers, until_none
 

@@ -17,6 +17,8 @@ from pyspark.sql import functions as f
 from rich.console import Console
 
 from eruca.cli.exporting.files import FileFormat, write_file
+from eruca.exporting.columns import COLUMNS, arrow_schema
+from eruca.exporting.ranges import Queue, Range
 from eruca_spark import parquet
 from eruca_spark.compaction import latest_by_key, write_compacted
 from eruca_spark.export import run_export
@@ -26,8 +28,6 @@ from eruca_spark.reports.latency import latency_report
 from eruca_spark.reports.page import Origin
 from eruca_spark.reports.report import PageRequest, finish
 from eruca_spark.reports.targets import Targets
-from pyspark_eruca.columns import COLUMNS, arrow_schema
-from pyspark_eruca.ranges import Queue, Range
 from support.export_service import ExportService, batch_of
 from support.spark import files_of
 

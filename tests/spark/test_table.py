@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_eruca.columns import COLUMNS
-from pyspark_eruca.ranges import Queue
+from eruca.exporting.columns import COLUMNS
+from eruca.exporting.ranges import Queue
 from support.export_service import BEGAN, ExportService, Fault
 from support.spark import kill_reader, readers, until_none
 

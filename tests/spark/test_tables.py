@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from eruca.exporting.errors import DataLossError
+from eruca.exporting.exported import Exported
+from eruca.exporting.ranges import Queue
 from eruca.tables.batches import Batch
 from eruca.tables.committing import DataFile, ExportTable
-from eruca_spark.export import Exported
-from eruca_spark.table_export import TableExporter
-from pyspark_eruca.errors import DataLossError
-from pyspark_eruca.ranges import Queue
+from eruca_spark.table_export import table_exporter
 from support.export_service import ExportService
 from support.tables import Kind, LocalTable
 
@@ -31,7 +31,7 @@ def export(
     **options: str,
 ) -> Exported:
     given = {"url": service.url, "topic": "orders", "retrySeconds": "5", **options}
-    exporter = TableExporter(lambda: spark, table, given)
+    exporter = table_exporter(lambda: spark, table, given)
     exporter.run()
     return exporter.done
 

@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 
-from pyspark_eruca.columns import COLUMNS, SCHEMA_VERSION, arrow_schema
-from pyspark_eruca.ranges import Queue, Range
+from eruca.exporting.columns import COLUMNS, SCHEMA_VERSION, arrow_schema
+from eruca.exporting.ranges import Queue, Range
 
 TOPIC_ID = "9f2c-1"
 BEGAN = datetime(2026, 11, 21, tzinfo=UTC)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 
+from eruca.exporting.columns import COLUMNS, arrow_schema
 from eruca.tables.committing import ExportTable
 from eruca.tables.targets import opened
-from pyspark_eruca.columns import COLUMNS, arrow_schema
 
 Kind = Literal["delta", "iceberg"]
 _READ = ["topic", "broker_name", "queue_id", "queue_offset"]

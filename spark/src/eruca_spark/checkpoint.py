@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 
+from eruca.exporting.ranges import Range
+from eruca.exporting.stream_offsets import StreamOffset, batch_ranges
 from eruca_spark.lake import CHECKPOINT, LakeError
 from eruca_spark.lake_files import LakeFiles
-from pyspark_eruca.ranges import Range
-from pyspark_eruca.stream_offsets import StreamOffset, batch_ranges
 
 
 def query_id(files: LakeFiles) -> str:

@@ -10,8 +10,7 @@ Spark's own Parquet sink is not used: it is exactly-once only for readers that k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -20,13 +19,14 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from eruca.exporting.columns import DAMAGE, SCHEMA_VERSION
+from eruca.exporting.exported import Exported, Watch
+from eruca.exporting.exports import Exports
+from eruca.exporting.options import Options
+from eruca.exporting.ranges import Range
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest, is_another
 from eruca_spark.parquet import WRITER_OPTIONS, parquet_settings
-from pyspark_eruca.columns import DAMAGE, SCHEMA_VERSION
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Range
 
 # Spark gives the process that plans batches 10 s to start. On a busy machine this fails the query.
 # Nothing has happened by then, so the query can be started again.
@@ -34,36 +34,6 @@ _SLOW_START: Final = "Python worker failed to connect back"
 # two minutes; if a machine is still too busy then, the cause is another one
 _STARTS_MAX: Final = 12
 _LOOK_SECONDS: Final = 0.1  # between two checks: less than the time between batches
-
-
-@dataclass(slots=True)
-class Exported:
-    """The result of a run."""
-
-    batches: int = 0
-    rows: int = 0
-    missing_rows: int = 0
-    damaged_rows: int = 0
-    rows_by_topic: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def has_found_messages(self) -> bool:
-        """True if there was anything to export, even if it was deleted meanwhile."""
-        return bool(self.rows or self.missing_rows)
-
-    def count(self, ranges: Sequence[Range], rows: int, damaged_rows: int) -> None:
-        """Add a batch of *ranges*, of which *rows* were written."""
-        self.batches += 1
-        self.rows += rows
-        self.missing_rows += sum(one.rows for one in ranges) - rows
-        self.damaged_rows += damaged_rows
-        for one in ranges:
-            topic = one.queue.topic
-            self.rows_by_topic[topic] = self.rows_by_topic.get(topic, 0) + one.rows
-
-
-Watch = Callable[[Exported], None]
-"""Called from time to time with the progress."""
 
 
 def run_export(

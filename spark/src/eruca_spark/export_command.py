@@ -12,6 +12,10 @@ from typing import Annotated, Final, Literal
 import typer
 from pyspark.sql import SparkSession
 
+from eruca.exporting.columns import arrow_schema
+from eruca.exporting.errors import OptionError
+from eruca.exporting.exported import Exported
+from eruca.exporting.options import Options
 from eruca_spark.command_options import (
     Conf,
     Damaged,
@@ -21,7 +25,7 @@ from eruca_spark.command_options import (
     pairs_of,
     source_options,
 )
-from eruca_spark.export import Exported, run_export, waiting_rows
+from eruca_spark.export import run_export, waiting_rows
 from eruca_spark.failures import name_of, reason_of
 from eruca_spark.lake import Lake, LakeError
 from eruca_spark.lake_files import LakeBusyError
@@ -34,9 +38,6 @@ from eruca_spark.shell import (
     interruption,
     output_console,
 )
-from pyspark_eruca.columns import arrow_schema
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.options import Options
 
 PARQUET: Final = "parquet:"
 TABLES: Final = ("delta:", "iceberg:")
@@ -222,7 +223,7 @@ def _to_table(
         raise OptionError(
             f"tables need the package {error.name}: install eruca-spark[tables]"
         ) from error
-    from eruca_spark.table_export import TableExporter
+    from eruca_spark.table_export import table_exporter
 
     try:
         columns = arrow_schema(Options.parse(options).columns)
@@ -233,7 +234,7 @@ def _to_table(
             def spark() -> SparkSession:
                 return stack.enter_context(interruptible_session("export", *session))
 
-            exporter = TableExporter(spark, table, options)
+            exporter = table_exporter(spark, table, options)
             total = exporter.waiting_rows()
             bar = stack.enter_context(RowsBar(output_console(), total, is_quiet=is_quiet))
             while True:

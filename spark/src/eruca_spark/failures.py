@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 _OURS: Final = re.compile(
-    r"^(?:pyspark_eruca\.errors|eruca_spark\.lake(?:_files)?)\.(?P<name>\w+): (?P<text>.+)$",
+    r"^(?:eruca\.exporting\.errors|eruca_spark\.lake(?:_files)?)\.(?P<name>\w+): (?P<text>.+)$",
     re.MULTILINE,
 )
 _FRAME: Final = "\tat "  # begins a line of a Java stack trace

@@ -24,9 +24,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from eruca.exporting.columns import COLUMNS
+from eruca.exporting.ranges import Queue, Range
 from eruca_spark.lake_files import LakeFiles, lake_files
-from pyspark_eruca.columns import COLUMNS
-from pyspark_eruca.ranges import Queue, Range
 
 CHECKPOINT: Final = "_checkpoint"
 PARTITION_COLUMNS: Final = ("topic", "dt", "batch")

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from eruca.exporting.errors import OptionError, SourceError
 from eruca_spark.command_options import (
     Conf,
     Damaged,
@@ -64,7 +65,6 @@ from eruca_spark.shell import (
     error_console,
     output_console,
 )
-from pyspark_eruca.errors import OptionError, SourceError
 from pyspark_eruca.replay_options import ReplayOptions
 
 EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"

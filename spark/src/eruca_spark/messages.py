@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from eruca.exporting.columns import DAMAGE
+from eruca.exporting.errors import OptionError
+from eruca.exporting.exports import Exports
+from eruca.exporting.options import Options
 from eruca_spark.lake import Lake, read_lake
 from eruca_spark.reports.basis import Lacks
 from eruca_spark.reports.shown_command import without_secrets
-from pyspark_eruca.columns import DAMAGE
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.options import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import json
 from dataclasses import asdict
 from typing import Any, Final, Literal
 
-from eruca_spark.export import Exported
+from eruca.exporting.exported import Exported
 
 DONE: Final = 0
 FAULT: Final = 1

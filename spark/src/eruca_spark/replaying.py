@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pyspark_eruca.columns import DAMAGE
+from eruca.exporting.columns import DAMAGE
 
 SESSION_SETTINGS: Final[Mapping[str, str]] = {
     # With an executor, its sorted rows are lost. Spark would send all of them again, beside running

@@ -21,10 +21,12 @@ from typing import Final
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+import eruca.exporting
 import pyspark_eruca
 from eruca_spark.java import find_java_home
 from eruca_spark.workers import worker_python
 
+SENT: Final = (pyspark_eruca, eruca.exporting)  # the code of the data source
 LOCAL_MASTER: Final = "local[*,4]"  # all cores; four attempts per task, as on a cluster
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
 
@@ -77,7 +79,8 @@ def spark_session(
     spark = builder.getOrCreate()
     try:
         if not is_local:
-            cloudpickle.register_pickle_by_value(pyspark_eruca)  # type: ignore[no-untyped-call]
+            for package in SENT:
+                cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
             spark.dataSource.register(pyspark_eruca.DefaultSource)
         yield spark
     finally:

@@ -29,12 +29,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_eruca.columns import COLUMNS
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.option_texts import OptionTexts
-from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Range
+from eruca.exporting.columns import COLUMNS
+from eruca.exporting.errors import OptionError
+from eruca.exporting.exports import Exports
+from eruca.exporting.option_texts import OptionTexts
+from eruca.exporting.options import Options
+from eruca.exporting.ranges import Range
 from pyspark_eruca.replay import ReplayWriter
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.sink import SinkStreamWriter, SinkWriter

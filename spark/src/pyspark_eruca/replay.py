@@ -11,8 +11,8 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.ranges import Range
+from eruca.exporting.errors import OptionError
+from eruca.exporting.ranges import Range
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.replay_sender import ReplaySender
 from pyspark_eruca.replayed import Digests, already_replayed

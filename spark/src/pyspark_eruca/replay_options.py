@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_eruca.credentials import CredentialFiles
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.option_texts import OptionTexts
-from pyspark_eruca.options import Options
+from eruca.exporting.credentials import CredentialFiles
+from eruca.exporting.exports import Exports
+from eruca.exporting.option_texts import OptionTexts
+from eruca.exporting.options import Options
 
 
 @dataclass(frozen=True)

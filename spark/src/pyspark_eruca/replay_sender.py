@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pyspark_eruca.columns import DAMAGE
-from pyspark_eruca.errors import SourceError
-from pyspark_eruca.ranges import Queue
+from eruca.exporting.columns import DAMAGE
+from eruca.exporting.errors import SourceError
+from eruca.exporting.ranges import Queue
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.replayed import (
     REPLAY_ID_PROPERTY,

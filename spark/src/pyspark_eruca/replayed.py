@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.ranges import Range
+from eruca.exporting.exports import Exports
+from eruca.exporting.ranges import Range
 
 REPLAY_ID_PROPERTY: Final = "ERUCA_REPLAY_ID"
 REPLAY_ORIGIN_PROPERTY: Final = "ERUCA_REPLAY_ORIGIN"

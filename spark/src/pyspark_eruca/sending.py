@@ -30,10 +30,10 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from pyspark_eruca.credentials import CredentialFiles, credentials_of
-from pyspark_eruca.errors import RefusedError, SourceError
-from pyspark_eruca.ranges import Queue
-from pyspark_eruca.service import TRANSIENT, Patience, Service
+from eruca.exporting.credentials import CredentialFiles, credentials_of
+from eruca.exporting.errors import RefusedError, SourceError
+from eruca.exporting.ranges import Queue
+from eruca.exporting.service import TRANSIENT, Patience, Service
 
 IDEMPOTENCY_WINDOW_DEFAULT: Final = 86_400.0  # seconds, the brokers' default
 _NOT_THE_MASTER: Final = frozenset({"not-master", "not-master-for-sure"})

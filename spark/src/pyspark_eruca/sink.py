@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_eruca.errors import OptionError, SourceError
+from eruca.exporting.errors import OptionError, SourceError
 from pyspark_eruca.sending import TopicRoute, TopicSender
 from pyspark_eruca.sink_columns import SinkColumns
 from pyspark_eruca.sink_options import SinkOptions

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_eruca.errors import OptionError
+from eruca.exporting.errors import OptionError
 
 DELETED_PROPERTY: Final = "ERUCA_DELETED"  # "true": the message deletes its key; see compaction
 _DELETED_BODY: Final = "deleted"  # of a deletion without a body, because no message may be empty

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_eruca.credentials import CredentialFiles
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.option_texts import OptionTexts
+from eruca.exporting.credentials import CredentialFiles
+from eruca.exporting.errors import OptionError
+from eruca.exporting.option_texts import OptionTexts
 from pyspark_eruca.sending import IDEMPOTENCY_WINDOW_DEFAULT
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._:/=@+-]{1,150}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
-from pyspark_eruca.errors import RefusedError, SourceError
+from eruca.exporting.errors import RefusedError, SourceError
 from pyspark_eruca.sending import (
     KEY_REUSED,
     Connections,

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Range, pack
-from pyspark_eruca.starts import check_later, check_order, checked_ends, checked_starts
+from eruca.exporting.errors import OptionError
+from eruca.exporting.exports import Exports
+from eruca.exporting.options import Options
+from eruca.exporting.ranges import Range, pack
+from eruca.exporting.starts import check_later, check_order, checked_ends, checked_starts
 
 
 class RangePartition(InputPartition):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from eruca.exporting.ranges import Queue, Range
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import LakeError
 from eruca_spark.lake_files import LocalFiles
-from pyspark_eruca.ranges import Queue, Range
 
 QUEUE = Queue("orders", "broker-a", 0)
 

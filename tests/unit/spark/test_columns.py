@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 )
 
 from eruca.contract.exports import EXPORT_COLUMNS, EXPORT_SCHEMA_VERSION
+from eruca.exporting.columns import COLUMNS, SCHEMA_VERSION, arrow_schema
 from eruca.rows.arrow_schema import EXPORT_ARROW_SCHEMA
-from pyspark_eruca.columns import COLUMNS, SCHEMA_VERSION, arrow_schema
 
 SPARK_TYPES: Final[dict[str, DataType]] = {
     "STRING": StringType(),

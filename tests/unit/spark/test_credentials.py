@@ -14,8 +14,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import StringType, StructType
 
+from eruca.exporting.errors import OptionError, RefusedError, UnavailableError
 from pyspark_eruca import DefaultSource
-from pyspark_eruca.errors import OptionError, RefusedError, UnavailableError
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.replay_sender import ReplaySender
 from pyspark_eruca.replayed import replay_digest

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_eruca.errors import DamagedError, DataLossError, SourceError, UnavailableError
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.options import Options
-from pyspark_eruca.positions import Lost, Position
-from pyspark_eruca.ranges import Held, Queue, Range
+from eruca.exporting.errors import DamagedError, DataLossError, SourceError, UnavailableError
+from eruca.exporting.exports import Exports
+from eruca.exporting.options import Options
+from eruca.exporting.positions import Lost, Position
+from eruca.exporting.ranges import Held, Queue, Range
 from support.export_service import (
     TOPIC_ID,
     ExportService,

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pyspark_eruca.errors import OptionError, SourceError
-from pyspark_eruca.exports import Exports
-from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Queue, Range, pack
+from eruca.exporting.errors import OptionError, SourceError
+from eruca.exporting.exports import Exports
+from eruca.exporting.options import Options
+from eruca.exporting.ranges import Queue, Range, pack
+from eruca.exporting.stream_offsets import StreamOffset
 from pyspark_eruca.stream import StreamReader
-from pyspark_eruca.stream_offsets import StreamOffset
 from pyspark_eruca.table import pinned_ranges
 from support.export_service import ExportService, serving_exports
 

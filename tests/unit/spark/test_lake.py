@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from eruca.exporting.ranges import Queue, Range
 from eruca_spark.lake import LakeError, Manifest, chain_faults
-from pyspark_eruca.ranges import Queue, Range
 
 FIRST, SECOND = Queue("orders", "broker-a", 0), Queue("%DLQ%billing", "broker-b", 3)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_eruca.columns import COLUMNS
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Queue
+from eruca.exporting.columns import COLUMNS
+from eruca.exporting.errors import OptionError
+from eruca.exporting.options import Options
+from eruca.exporting.ranges import Queue
 from pyspark_eruca.replay_options import ReplayOptions
 
 LEAST = {"url": "http://query:10931", "topic": "orders"}

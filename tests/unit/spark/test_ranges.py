@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.ranges import Queue, Range, pack, share_out
+from eruca.exporting.errors import OptionError
+from eruca.exporting.ranges import Queue, Range, pack, share_out
 
 ORDERS = Queue("orders", "broker-a", 0)
 

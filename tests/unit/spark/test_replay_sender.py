@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import eruca
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.properties import RESERVED
-from pyspark_eruca.errors import UnavailableError
+from eruca.exporting.errors import UnavailableError
 from pyspark_eruca.replay import ReplayWriter
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.replay_sender import RESERVED_PROPERTIES, ReplaySender

@@ -9,16 +9,19 @@ from pathlib import Path
 SEND = """
 import sys
 import pyspark_eruca
+from eruca_spark.session import SENT
 from pyspark import cloudpickle
 
-cloudpickle.register_pickle_by_value(pyspark_eruca)
+for package in SENT:
+    cloudpickle.register_pickle_by_value(package)
 sys.stdout.buffer.write(cloudpickle.dumps(pyspark_eruca.DefaultSource))
 """
 RECEIVE = """
 import pickle
 import sys
 
-sys.modules["pyspark_eruca"] = None  # as on a machine that lacks it
+for name in ("pyspark_eruca", "eruca"):  # as on a machine that lacks them
+    sys.modules[name] = None
 print(pickle.load(sys.stdin.buffer).name())
 """
 

@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
-from pyspark_eruca.errors import UnavailableError
-from pyspark_eruca.service import Service
+from eruca.exporting.errors import UnavailableError
+from eruca.exporting.service import Service
 
 
 class Signed:

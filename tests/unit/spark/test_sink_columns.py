@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types
 
-from pyspark_eruca.errors import OptionError
+from eruca.exporting.errors import OptionError
 from pyspark_eruca.sink_columns import RowError, SinkColumns
 from pyspark_eruca.sink_options import SinkOptions
 

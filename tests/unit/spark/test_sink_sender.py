@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql import types
 
 import eruca
-from pyspark_eruca.errors import SourceError
+from eruca.exporting.errors import SourceError
 from pyspark_eruca.sending import TopicRoute, TopicSender
 from pyspark_eruca.sink import Sent, SinkWriter
 from pyspark_eruca.sink_columns import SinkColumns

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_eruca.errors import DataLossError, SourceError
-from pyspark_eruca.positions import Lost, Position, adopted, compare
-from pyspark_eruca.ranges import Held, Queue, Range
-from pyspark_eruca.stream_offsets import StreamOffset, batch_ranges, next_offset
+from eruca.exporting.errors import DataLossError, SourceError
+from eruca.exporting.positions import Lost, Position, adopted, compare
+from eruca.exporting.ranges import Held, Queue, Range
+from eruca.exporting.stream_offsets import StreamOffset, batch_ranges, next_offset
 
 FIRST, SECOND, THIRD = (Queue("orders", "broker-a", number) for number in range(3))
 ID, RUN, LAST = "9f2c51d0-1044", "2026-11-21T07:00:00.000Z", "2026-11-21T08:00:00.000Z"

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from eruca.exporting.columns import COLUMNS
+from eruca.exporting.ranges import Queue, Range
 from eruca.tables.batches import Batch, CommitConflictError, TableError
 from eruca.tables.committing import ExportTable, checked_last_batch, commit_once
 from eruca.tables.files import written_files
 from eruca.tables.targets import opened
-from pyspark_eruca.columns import COLUMNS
-from pyspark_eruca.ranges import Queue, Range
 from support.export_service import batch_of
 from support.tables import Kind, LocalTable
 

@@ -149,10 +149,10 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
         leave_unread(sys.stdout)  # the reader of the output has closed it
         return 0
     except ErucaError as error:
-        _report(session, error_line(error), error.problem() | {"detail": _detail(error)})
+        report(session, error_line(error), error.problem() | {"detail": _detail(error)})
     except OSError as error:
         text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        _report(session, text, {"code": "os-error", "detail": text})
+        report(session, text, {"code": "os-error", "detail": text})
     return EXIT_FAILED
 
 
@@ -193,7 +193,8 @@ def _detail(error: ErucaError) -> str:
     return "; ".join((error.detail, *getattr(error, "__notes__", ())))
 
 
-def _report(session: Session, line: str, problem: dict[str, Any]) -> None:
+def report(session: Session, line: str, problem: dict[str, Any]) -> None:
+    """Print a failure to stderr: as *line*, or for programs as *problem*."""
     if session.is_json:
         import msgspec
 

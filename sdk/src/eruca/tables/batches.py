@@ -12,7 +12,7 @@ Property                   Meaning
 ``eruca.schema-version``   version of the columns
 =========================  =========================================================================
 
-Positions are those of Spark's checkpoints, see ``pyspark_eruca/stream_offsets.py``: ``next`` has
+Positions are those of Spark's checkpoints, see :mod:`eruca.exporting.stream_offsets`: ``next`` has
 each queue's offset with the topic's id, the broker's run and the last store time. ``first`` has the
 starts of queues that are new in this batch. So a batch's ranges follow from it and the batch
 before.

@@ -78,7 +78,7 @@ def checked_last_batch(table: ExportTable) -> Batch | None:
         raise TableError(
             f"{table.name}: expected a new table or one of an export, found one whose commits"
             " do not say where to continue; export into a new table, or set where to continue"
-            " (eruca-spark: --adopt)"
+            " (--adopt)"
         )
     return last
 

@@ -103,7 +103,7 @@ class DeltaExportTable:
                 f"{self.name}: expected the record of batch"
                 f" {self._table.transaction_version(APP_ID)}, but the table's log was cleaned or"
                 " the table replaced; export into a new table, or set where to continue"
-                " (eruca-spark: --adopt)"
+                " (--adopt)"
             )
         return batch
 

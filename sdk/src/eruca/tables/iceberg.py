@@ -104,7 +104,7 @@ class IcebergExportTable:
                 raise TableError(
                     f"{self.name}: expected the snapshot of the last batch, but snapshots before"
                     f" {snapshot.snapshot_id} have expired; export more often than snapshots"
-                    " expire, or set where to continue (eruca-spark: --adopt)"
+                    " expire, or set where to continue (--adopt)"
                 )
             snapshot = parent
         return None

@@ -20,7 +20,7 @@ would send its messages there as well.
 Over plain HTTP to another machine everybody on the way can read the key. That is allowed, because
 proxies and meshes encrypt outside of the process, and a warning says it once.
 
-Spark does not use this module and has the same interface of its own (``pyspark_eruca.service``).
+Spark does not use this module and has the same interface of its own (``eruca.exporting.service``).
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from pyspark_eruca.columns import DAMAGE, SCHEMA_VERSION, arrow_schema
-from pyspark_eruca.credentials import credentials_of
-from pyspark_eruca.errors import (
+from eruca.exporting.columns import DAMAGE, SCHEMA_VERSION, arrow_schema
+from eruca.exporting.credentials import credentials_of
+from eruca.exporting.errors import (
     BrokenAnswer,
     DamagedError,
     DataLossError,
@@ -28,11 +28,11 @@ from pyspark_eruca.errors import (
     SourceError,
     UnavailableError,
 )
-from pyspark_eruca.options import REQUEST_ROWS_MAX, Options
-from pyspark_eruca.positions import Lost, Position, another_topic
-from pyspark_eruca.ranges import Held, Queue, Range
-from pyspark_eruca.service import TRANSIENT, Patience, Service
-from pyspark_eruca.stream_offsets import data_loss
+from eruca.exporting.options import REQUEST_ROWS_MAX, Options
+from eruca.exporting.positions import Lost, Position, another_topic
+from eruca.exporting.ranges import Held, Queue, Range
+from eruca.exporting.service import TRANSIENT, Patience, Service
+from eruca.exporting.stream_offsets import data_loss
 
 _BATCH_RANGE: Final = b"eruca.range"
 _PROVED_AT_ONCE: Final = 100  # positions in one request; limits the length of its URL
@@ -211,7 +211,7 @@ class Exports:
                     todo = self._without_topic(todo, error, patience)
                 elif error.code == _DAMAGED:
                     raise DamagedError(
-                        f"{error}; to continue, set damaged=mark (eruca-spark: --damaged mark):"
+                        f"{error}; to continue, set damaged=mark (commands: --damaged mark):"
                         " a damaged message has a row with its fault in the column damage"
                     ) from error
                 else:

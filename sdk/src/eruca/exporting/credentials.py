@@ -21,7 +21,7 @@ from ipaddress import ip_address
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from pyspark_eruca.errors import OptionError
+from eruca.exporting.errors import OptionError
 
 _SECRET: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")
 

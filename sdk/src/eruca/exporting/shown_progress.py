@@ -21,11 +21,11 @@ from contextlib import closing
 from typing import Final
 from urllib.parse import quote
 
-from pyspark_eruca.credentials import credentials_of
-from pyspark_eruca.errors import RefusedError, SourceError
-from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Queue
-from pyspark_eruca.service import TRANSIENT, Service
+from eruca.exporting.credentials import credentials_of
+from eruca.exporting.errors import RefusedError, SourceError
+from eruca.exporting.options import Options
+from eruca.exporting.ranges import Queue
+from eruca.exporting.service import TRANSIENT, Service
 
 _OFFSETS_AT_ONCE: Final = 1_024  # in one request, the broker's limit
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pyspark_eruca.columns import COLUMNS, DAMAGE
-from pyspark_eruca.credentials import CredentialFiles
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.option_texts import OptionTexts
-from pyspark_eruca.ranges import Queue, Range
+from eruca.exporting.columns import COLUMNS, DAMAGE
+from eruca.exporting.credentials import CredentialFiles
+from eruca.exporting.errors import OptionError
+from eruca.exporting.option_texts import OptionTexts
+from eruca.exporting.ranges import Queue, Range
 
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")  # as in brokers
 _PROGRESS_GROUP: Final = re.compile(r"spark-[%|a-zA-Z0-9_-]{1,114}")

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
-from pyspark_eruca.credentials import CredentialFiles
-from pyspark_eruca.errors import OptionError
-from pyspark_eruca.ranges import Queue, Range
+from eruca.exporting.credentials import CredentialFiles
+from eruca.exporting.errors import OptionError
+from eruca.exporting.ranges import Queue, Range
 
 OPTION_NAMES: Final = (
     "url",
@@ -164,7 +164,7 @@ class OptionTexts:
         urls = tuple(url.strip().rstrip("/") for url in text.split(";") if url.strip())
         if not urls:
             raise OptionError(
-                f"option {name} is missing: set it (eruca-spark: --{name}"
+                f"option {name} is missing: set it (commands: --{name}"
                 f" http://127.0.0.1:10931), or set {variable}; every executor must reach it"
             )
         for url in urls:

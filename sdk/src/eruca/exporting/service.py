@@ -1,7 +1,7 @@
 """Requests to a service, with retries until a time limit.
 
 Every request of the data source and of its replays is made here, with the service's credentials
-(:mod:`pyspark_eruca.credentials`). They go to the URLs that the options name, and to brokers that
+(:mod:`eruca.exporting.credentials`). They go to the URLs that the options name, and to brokers that
 name servers name. No redirect is followed.
 
 The module uses only the standard library, because Spark sends the source to every executor.
@@ -22,8 +22,8 @@ from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
 
-from pyspark_eruca.credentials import Credentials, credentials_of
-from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, RefusedError, UnavailableError
+from eruca.exporting.credentials import Credentials, credentials_of
+from eruca.exporting.errors import BrokenAnswer, RangeDeleted, RefusedError, UnavailableError
 
 _BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest pause before a retry
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from pyspark_eruca.errors import OptionError
+from eruca.exporting.errors import OptionError
 
 PARTITION_RANGES_MAX: Final = 128  # in one request; limits the length of its URL
 _QUEUE: Final = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,9})")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pyspark_eruca.ranges import Held, Queue
+from eruca.exporting.ranges import Held, Queue
 
 
 class Position(NamedTuple):

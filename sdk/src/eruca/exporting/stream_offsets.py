@@ -23,13 +23,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
-from pyspark_eruca.errors import DataLossError, OptionError, SourceError
-from pyspark_eruca.positions import Lost, Position
-from pyspark_eruca.ranges import Held, Queue, Range, share_out
+from eruca.exporting.errors import DataLossError, OptionError, SourceError
+from eruca.exporting.positions import Lost, Position
+from eruca.exporting.ranges import Held, Queue, Range, share_out
 
 VERSION: Final = 2
 GO_ON: Final = (
-    "to continue with the present messages, set failOnDataLoss=false (eruca-spark: --allow-loss)"
+    "to continue with the present messages, set failOnDataLoss=false (commands: --allow-loss)"
 )
 _OTHER_CHECKPOINT: Final = "use another checkpoint, and set its start with startingOffsets"
 _SHOWN_SIZE: Final = 120  # characters of an unexpected value

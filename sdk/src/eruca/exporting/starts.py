@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
-from pyspark_eruca.errors import OptionError, SourceError
-from pyspark_eruca.options import Options
-from pyspark_eruca.ranges import Held, Queue
-from pyspark_eruca.stream_offsets import data_loss
+from eruca.exporting.errors import OptionError, SourceError
+from eruca.exporting.options import Options
+from eruca.exporting.ranges import Held, Queue
+from eruca.exporting.stream_offsets import data_loss
 
 _NAMED_MAX = 8  # queues named in one error
 

@@ -1,0 +1,146 @@
+"""The export to a table of Delta Lake or Iceberg: each batch is one commit.
+
+The table is the only record of progress: there is neither a checkpoint nor a manifest. A batch is
+planned from the positions in the table's last commit, as a stream would plan it. Its rows are
+written as Parquet files, which no reader sees yet. Then one commit adds the files and the positions
+behind them. It succeeds only if the last batch is still the one that was read at first.
+
+So a kill at any moment leaves either the whole batch or, for readers, nothing. Files without a
+commit remain, until the table's own clean-up deletes them: ``VACUUM``, ``remove_orphan_files``.
+
+Who writes the files is the caller's choice: Spark's executors, or this process
+(:mod:`.arrow_writer`). The plan, the commit and its properties are the same, so each continues the
+other's table.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eruca.exporting.columns import DAMAGE, SCHEMA_VERSION
+from eruca.exporting.exported import Exported, Watch
+from eruca.exporting.options import Options
+from eruca.exporting.planner import BatchPlanner
+from eruca.exporting.ranges import Range
+from eruca.tables.batches import Batch, TableError
+from eruca.tables.committing import DataFile, ExportTable, checked_last_batch, commit_once
+from eruca.tables.files import delete_directory, written_files
+
+WriteRows = Callable[[Sequence[Range], str], None]
+"""Writes the rows of ranges as Parquet files below the directory at a URI, which is new.
+
+A file has one topic and one day.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A batch before its rows are written."""
+
+    number: int
+    positions: dict[str, Any]
+    ranges: tuple[Range, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.ranges)
+
+
+class TableExporter:
+    """Exports topics to a table, batch by batch.
+
+    Args:
+        table: The table.
+        options: The topics, and how to read them.
+        write: Writes the rows of a batch.
+    """
+
+    def __init__(self, table: ExportTable, options: Options, write: WriteRows) -> None:
+        self._table = table
+        self._options = options
+        self._write = write
+        self._planner = BatchPlanner(options)
+        self.done = Exported()
+
+    def run(
+        self, watch: Watch = lambda _: None, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Export the messages that exist now.
+
+        Args:
+            watch: Called after each batch.
+            is_over: Called after each batch; if it returns true, that batch was the last.
+
+        Raises:
+            TableError: The table has rows but no positions, or the number of rows is wrong.
+            TableBusyError: Another export writes to the table.
+            SourceError: The service refused, or messages are lost.
+        """
+        after = checked_last_batch(self._table)
+        self._planner.fix_end()
+        while (planned := self._planned(after)) is not None:
+            after = self._export(planned, after)
+            watch(self.done)
+            if is_over():
+                break
+
+    def waiting_rows(self) -> int:
+        """Return the number of messages that the table does not have yet."""
+        planner = BatchPlanner(self._options)
+        planner.fix_end()
+        last = checked_last_batch(self._table)
+        start = planner.initial() if last is None else json.loads(last.positions)
+        return sum(one.rows for one in planner.ranges(start, planner.next(start, None)))
+
+    def _planned(self, after: Batch | None) -> _Planned | None:
+        """Return the next batch; None if there is nothing to export."""
+        planner = self._planner
+        start = planner.initial() if after is None else json.loads(after.positions)
+        end = planner.next(start, self._options.trigger_rows)
+        if end == start:
+            return None
+        number = 0 if after is None else after.number + 1
+        return _Planned(number, end, tuple(planner.ranges(start, end)))
+
+    def _export(self, planned: _Planned, after: Batch | None) -> Batch:
+        commit = uuid.uuid4().hex
+        directory = f"eruca-{planned.number:08d}-{commit}"
+        try:
+            files = self._written(planned, directory)
+        except BaseException:
+            delete_directory(self._table.data_uri, directory)
+            raise
+        written = sum(one.rows for one in files)
+        batch = Batch(
+            number=planned.number,
+            commit=commit,
+            positions=json.dumps(planned.positions, sort_keys=True),
+            rows=written,
+            missing_rows=planned.rows - written,
+            damaged_rows=sum(_damaged_rows(one) for one in files),
+            schema_version=SCHEMA_VERSION,
+        )
+        commit_once(self._table, after, files, batch)
+        self.done.count(planned.ranges, written, batch.damaged_rows)
+        return batch
+
+    def _written(self, planned: _Planned, directory: str) -> Sequence[DataFile]:
+        if not planned.rows:
+            return ()
+        self._write(planned.ranges, f"{self._table.data_uri}/{directory}")
+        files = written_files(self._table.data_uri, directory)
+        written, may_miss = sum(one.rows for one in files), not self._options.fail_on_data_loss
+        if written > planned.rows or (written < planned.rows and not may_miss):
+            raise TableError(
+                f"expected {planned.rows} rows in batch {planned.number}, found {written}"
+            )
+        return files
+
+
+def _damaged_rows(file: DataFile) -> int:
+    nulls: dict[str, int] = json.loads(file.statistics)["nullCount"]
+    return file.rows - nulls.get(DAMAGE, file.rows)
