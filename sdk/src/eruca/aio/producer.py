@@ -119,6 +119,8 @@ class AsyncProducer:
             buffer = self._buffer
             if lane is not None and buffer.size + size <= buffer.limit:  # as its take_now
                 buffer.size += size
+                if lane.is_lone:
+                    return await lane.send_alone(message, size)
                 return await lane.add(message, size)
         future = self._try_submit(message, queue, selector, selector_arg)
         if future is None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from eruca.aio.http.transport import (
@@ -82,7 +83,7 @@ class FollowingTransport:
     ) -> HttpResponse:
         """Return the answer of the master, within *timeout* seconds."""
         place = self._book.place(url)
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = monotonic() + timeout
         outcome: HttpResponse | ErucaError
         try:
             outcome = await self.transport.request(
@@ -101,7 +102,7 @@ class FollowingTransport:
         while self._goes_on(course):
             if course.pause:
                 await asyncio.sleep(course.pause)
-            remaining = course.deadline - asyncio.get_running_loop().time()
+            remaining = course.deadline - monotonic()
             if remaining <= 0:
                 break
             try:

@@ -58,6 +58,7 @@ class Http1Connection(asyncio.Protocol):
         is_in_place: bool = False,
     ) -> None:
         self._is_in_place = is_in_place
+        self._loop = asyncio.get_running_loop()
         self.deadline = 0.0  # of the request under way, by the loop's clock
         self.idle_since = 0.0  # monotonic; valid while no request is under way
         self.used_count = 0
@@ -107,7 +108,7 @@ class Http1Connection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         assert self._answer is None, "a connection carries one request at a time"
-        answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[HttpResponse] = self._loop.create_future()
         self._answer = answer
         self.used_count += 1
         try:

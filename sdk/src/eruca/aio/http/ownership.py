@@ -8,8 +8,8 @@ loop, waiters would never be woken.
 from __future__ import annotations
 
 import asyncio
-import os
 
+from eruca.aio.process import process_id
 from eruca.contract.errors import ClosedError
 
 
@@ -25,7 +25,7 @@ class Ownership:
     @property
     def is_ours(self) -> bool:
         """True if this process has used the object; otherwise it has no open connection."""
-        return self._process_id == os.getpid()
+        return self._process_id == process_id()
 
     def check(self) -> asyncio.AbstractEventLoop:
         """Return the running loop, which becomes the owner if there is none yet.
@@ -34,12 +34,12 @@ class Ownership:
             ClosedError: The owner is another loop, or the parent process of a fork.
         """
         loop = asyncio.get_running_loop()
-        if self._loop is loop and self._process_id == os.getpid():
+        if self._loop is loop and self._process_id == process_id():
             return loop
         if self._loop is None:
-            self._loop, self._process_id = loop, os.getpid()
+            self._loop, self._process_id = loop, process_id()
             return loop
-        if self._process_id != os.getpid():
+        if self._process_id != process_id():
             raise ClosedError(
                 "the client was used before this process was forked",
                 fix="make a client in each process, after the fork",

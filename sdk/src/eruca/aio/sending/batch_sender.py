@@ -19,7 +19,6 @@ Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQFaultStrate
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from eruca.aio.http.transport import (
     target_of,
 )
 from eruca.aio.local_address import local_address
+from eruca.aio.process import process_id
 from eruca.aio.sending.attempts import (
     Attempts,
     is_awaited,
@@ -283,7 +283,7 @@ class BatchSender:
     def _ids_of(self, messages: Sequence[Message]) -> Sequence[str]:
         if self._unique_ids is None:
             self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
-        made = self._unique_ids.take(len(messages), time.time_ns() // 1_000_000, os.getpid())
+        made = self._unique_ids.take(len(messages), time.time_ns() // 1_000_000, process_id())
         if {message.message_id for message in messages} == {None}:
             return made
         return [

@@ -5,7 +5,12 @@ Messages for one particular queue have their own lane, which keeps them in order
 It has one batch under way at a time, or several that a broker stores only one after the other
 (:mod:`eruca.aio.sending.ahead`).
 
-Concurrency rule: everything runs on the producer's event loop; a lane never awaits.
+A lane is *lone* after a message that had no company: nothing else waited or was under way before
+its answer came. Then one task sends and awaits, and the next message will be alone, too. So it is
+sent in the caller's task, at once: no batch is gathered, no task made, and no turn of the event
+loop passes before the socket has it, or between the answer and the caller. Company ends it.
+
+Concurrency rule: everything runs on the producer's event loop; only a lone send awaits.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from eruca.aio.http.ownership import Ownership
 from eruca.aio.sending.ahead import LaneTurns
@@ -113,10 +120,10 @@ class SendLane:
     """
 
     __slots__ = (
+        "_caller",
         "_count_max",
         "_in_flight",
         "_in_flight_max",
-        "_is_flushing",
         "_linger",
         "_loop",
         "_open",
@@ -129,6 +136,7 @@ class SendLane:
         "_timer",
         "_turns",
         "_waiting",
+        "is_lone",
     )
 
     def __init__(
@@ -154,10 +162,11 @@ class SendLane:
         self._loop = self._ownership.check()
         self._waiting: deque[PendingBatch] = deque()  # the last one may be open
         self._open: PendingBatch | None = None
-        self._in_flight: dict[asyncio.Task[None], PendingBatch] = {}
+        self._in_flight: dict[PendingBatch, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
-        self._is_flushing = False
+        self._caller: asyncio.Task[Any] | None = None  # of send_alone(); None if it is given up
+        self.is_lone = False  # whether the next message may use it
 
     @property
     def is_idle(self) -> bool:
@@ -184,9 +193,41 @@ class SendLane:
         batch.size += size
         return future
 
+    async def send_alone(self, message: Message, size: int) -> SendResult:
+        """Send a message in the caller's task, and return its place; only while the lane is lone.
+
+        If the caller is cancelled, the request under way is given up, and not repeated: a broker
+        may have stored the message.
+        """
+        assert self.is_lone
+        assert self.is_idle
+        batch = self._new_batch()
+        batch.is_closed = True
+        future: SendFuture = self._loop.create_future()
+        batch.messages.append(message)
+        batch.futures.append(future)
+        batch.size = size
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        cancelling = task.cancelling()
+        self._in_flight[batch] = self._caller = task
+        try:
+            await self._send(batch)
+        except asyncio.CancelledError:
+            if self._caller is task:
+                raise  # by the program
+            future.exception()  # perhaps nobody else looks at it
+            if task.uncancel() > cancelling:
+                raise  # by the program, too
+        finally:
+            self._caller = None
+            self._ended(batch)
+        return future.result()
+
     def add_batch(self, batch: PendingBatch) -> None:
         """Add a batch after the others; it accepts no further message."""
         self._ownership.check()
+        self.is_lone = False
         self._close_open_batch()
         batch.is_closed = True
         self._waiting.append(batch)
@@ -197,34 +238,40 @@ class SendLane:
         self._ownership.check()
         self._close_open_batch()
         self._pump_soon()
-        return [*self._waiting, *self._in_flight.values()]
+        return [*self._waiting, *self._in_flight]
 
     async def close(self) -> None:
         """Close the lane's own connection."""
         if self._turns is not None:
             await self._turns.close()
 
-    def cancel(self, error: BaseException, *, under_way: BaseException) -> list[asyncio.Task[None]]:
+    def cancel(self, error: BaseException, *, under_way: BaseException) -> list[asyncio.Task[Any]]:
         """Fail all waiting batches, and those *under_way* by another error; return their tasks."""
         self._open = None
         if self._timer is not None:
             self._timer.cancel()
         while self._waiting:
             finish(self._waiting.popleft(), error)
-        for task, batch in self._in_flight.items():
+        for batch, task in self._in_flight.items():
             task.cancel()
             batch.fail(under_way)
-        return list(self._in_flight)
+        # A caller's own task goes on: the error is raised there.
+        tasks = [task for task in self._in_flight.values() if task is not self._caller]
+        self._caller = None
+        return tasks
 
     def _open_batch(self) -> PendingBatch:
-        self._ownership.check()  # once for all of its messages
         self._close_open_batch()
-        now = self._loop.time()
-        batch = PendingBatch(self._queue, opened_at=now, deadline=now + self._timeout)
-        self._open = batch
+        batch = self._open = self._new_batch()
         self._waiting.append(batch)
         self._pump_soon()
         return batch
+
+    def _new_batch(self) -> PendingBatch:
+        self._ownership.check()  # once for all of its messages
+        self.is_lone = False
+        now = self._loop.time()
+        return PendingBatch(self._queue, opened_at=now, deadline=now + self._timeout)
 
     def _close_open_batch(self) -> None:
         if self._open is not None:
@@ -268,21 +315,34 @@ class SendLane:
             batch.is_closed = True
         if self._turns is not None:
             batch.turns, batch.seat = self._turns, self._turns.enter(batch.size)
-        task = self._loop.create_task(self._send(batch))
-        self._in_flight[task] = batch
-        task.add_done_callback(self._on_done)
+        task = self._loop.create_task(self._sent(batch))
+        self._in_flight[batch] = task
+        task.add_done_callback(partial(self._on_done, batch))
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        batch = self._in_flight.pop(task)
+    async def _sent(self, batch: PendingBatch) -> None:
+        await self._send(batch)
+        self._ended(batch)  # before those who get the results can send again
+
+    def _on_done(self, batch: PendingBatch, task: asyncio.Task[None]) -> None:
+        if batch not in self._in_flight:
+            return
         if not task.cancelled() and (error := task.exception()) is not None:
             batch.fail(error)  # a defect; raise it where a caller waits
+        self._ended(batch)
+
+    def _ended(self, batch: PendingBatch) -> None:
+        """Let the lane continue after a batch whose outcome is known."""
+        del self._in_flight[batch]
         if batch.finished is not None and not batch.finished.done():
             batch.finished.set_result(None)
         if batch.turns is not None and batch.seat is not None:
             batch.turns.leave(batch.seat)
             if self._waiting and self._has_waited(self._waiting[0]):
                 batch.turns.want()
-        self._pump_soon()
+        if self._waiting or self._turns is not None:
+            self._pump_soon()
+        else:
+            self.is_lone = batch.whole is None and len(batch.messages) == 1 and self.is_idle
 
     def _has_waited(self, batch: PendingBatch) -> bool:
         """Tell whether a batch would have been sent earlier beside others."""

@@ -21,7 +21,6 @@ Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendMessageInTransaction``, which 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from eruca.aio.cluster.transaction_api import TransactionApi, begin_body
 from eruca.aio.local_address import local_address
+from eruca.aio.process import process_id
 from eruca.aio.sending.attempts import (
     Attempts,
     is_awaited,
@@ -95,7 +95,9 @@ class HalfSender:
 
     def id_of(self, message: Message) -> str:
         """Return the transaction id of *message*: its own unique id, or a new one."""
-        return message.message_id or self._unique_ids.next(time.time_ns() // 1_000_000, os.getpid())
+        if message.message_id:
+            return message.message_id
+        return self._unique_ids.next(time.time_ns() // 1_000_000, process_id())
 
     async def send(
         self,
