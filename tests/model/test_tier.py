@@ -13,6 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from eruca_broker.core.tier.manifests import Manifest, TierSegment, faults
+from eruca_broker.core.tier.restoring import (
+    UnrestorableError,
+    check_room,
+    chosen,
+    extended,
+    lost_of,
+    size_of,
+)
 from eruca_broker.core.tier.steps import (
     FencedError,
     LogExtent,
@@ -29,6 +37,7 @@ from eruca_broker.core.tier.steps import (
     reconciled,
     retained,
     to_compare,
+    with_expired,
     without_missing,
 )
 
@@ -92,6 +101,8 @@ class TierMachine(RuleBasedStateMachine):
         self.is_clean = True  # no election has lost anything
         self.is_older = False  # the master's store was replaced by an older copy
         self.lost: set[str] = set()  # paths of objects that something else has deleted
+        self.has_expired_here = False  # a log that was restored begins before the tier
+        self.waiting: list[list[int]] = []  # for each message that waits, where its copies are
 
     # --- The log ----------------------------------------------------------------------------------
 
@@ -115,6 +126,7 @@ class TierMachine(RuleBasedStateMachine):
         old, new = self.brokers[self.master], self.brokers[1 - self.master]
         kept = max(len(old.segments) - lost, old.deleted)
         new.segments, new.deleted = old.segments[:kept], old.deleted
+        self._truncate_waiting(kept)
         self.is_clean = False
         self._elect(max(old.epoch, new.epoch) + 1)
 
@@ -135,8 +147,61 @@ class TierMachine(RuleBasedStateMachine):
         """The master's store is replaced by a copy without the last segments; no election."""
         broker = self.brokers[self.master]
         del broker.segments[max(len(broker.segments) - lost, broker.deleted) :]
+        self._truncate_waiting(len(broker.segments))
         self.is_older = True
         broker.end_restart()
+
+    @rule()
+    def wait(self) -> None:
+        """A delayed message is stored, in the open segment."""
+        self.waiting.append([len(self.brokers[self.master].segments)])
+
+    @rule(number=st.integers(0, 5))
+    def end_waiting(self, number: int) -> None:
+        if number < len(self.waiting):
+            del self.waiting[number]
+
+    def _truncate_waiting(self, end: int) -> None:
+        """Forget the copies that are lost with the segments from *end* on."""
+        kept = ([place for place in places if place < end] for places in self.waiting)
+        self.waiting = [places for places in kept if places]
+
+    @rule(room=st.integers(0, 6))
+    def restore_from_tier(self, room: int) -> None:
+        """The master's disk is lost, and its store is restored from the tier."""
+        broker = self.brokers[self.master]
+        manifest = self.manifests[-1] if self.manifests else first_manifest(broker.writer)
+        bytes_max = room * (SIZE + 2)
+        try:
+            segments = chosen(manifest, begin=None, room=bytes_max)
+            end = segments[-1].end // SIZE
+            known = [
+                max(p for p in places if p < end) for places in self.waiting if places[0] < end
+            ]
+            offsets = [place * SIZE for place in known if place * SIZE < segments[0].base]
+            segments = extended(manifest, segments, min(offsets, default=None))
+            check_room(segments, bytes_max)
+        except UnrestorableError:
+            return
+        if self.lost & {path for one in segments for path in one.paths}:
+            return  # refused, with the object's name
+        assert sum(map(size_of, segments)) <= bytes_max
+        first = segments[0].base // SIZE
+        is_there = {one.base // SIZE for one in with_expired(manifest)}
+        missing = [place for place in known if place < first]
+        assert not is_there.intersection(missing), "the tier has it, and it is not restored"
+        assert lost_of(segments, offsets) == len(missing)
+        assert [one.base // SIZE for one in segments] == [*range(first, end)]
+        self.is_clean = self.is_clean and not self.is_older and len(broker.segments) <= end
+        names = dict(enumerate(broker.segments))  # those from before the tier
+        names |= {one.base // SIZE: one.sha256 for one in with_expired(manifest)}
+        broker.segments = [names.get(place, "?") for place in range(end)]
+        broker.deleted = first
+        self.has_expired_here |= segments[0] not in manifest.segments
+        self._truncate_waiting(end)
+        self.waiting = [places for places in self.waiting if places[-1] >= first]
+        broker.end_restart()
+        broker.shown, broker.reached = manifest, end * SIZE
 
     @rule(number=st.integers(0, 20))
     def lose_object(self, number: int) -> None:
@@ -156,6 +221,9 @@ class TierMachine(RuleBasedStateMachine):
             for segment in broker.manifest.segments:
                 if segment.base == broker.deleted * SIZE:
                     assert set(segment.paths) <= set(self.objects), "the last copy is deleted"
+            for places in self.waiting:
+                if places[-1] == broker.deleted:
+                    places.append(len(broker.segments))  # carried forward, to the open segment
             broker.deleted += 1
 
     # --- The writer -------------------------------------------------------------------------------
@@ -334,7 +402,8 @@ class TierMachine(RuleBasedStateMachine):
         manifest = self.manifests[-1]
         found = {one.base // SIZE: one.sha256 for one in manifest.segments}
         first = (manifest.min_offset or 0) // SIZE
-        assert first <= broker.deleted, "a gap between the tier and the log here"
+        if not self.has_expired_here:
+            assert first <= broker.deleted, "a gap between the tier and the log here"
         for place in range(first, broker.deleted):
             assert found.get(place) == broker.segments[place]
 

@@ -13,8 +13,10 @@ from eruca.contract.wire import PullStatus
 from eruca.objects.object_stores import ObjectRepository
 from eruca.objects.repositories import PathTakenError, Repository
 from eruca_broker.core.state.events import TopicPut
+from eruca_broker.processors.status import Status
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tiering.tiering import Tiering, TierSettings
+from eruca_chassis.app import ServiceApp
 from support.clocks import ManualClock
 from support.stores import batch, delete_oldest_segments, small_settings
 
@@ -63,6 +65,13 @@ async def brought_up(tiering: Tiering) -> None:
     raise AssertionError("the tier is never up to date")
 
 
+def tiering_of(app: ServiceApp) -> Tiering:
+    """Return the tier of a broker."""
+    tiering = app.parts[Status].tiering
+    assert tiering is not None
+    return tiering
+
+
 async def delete_local(store: MessageStore, tiering: Tiering, count: int = 99) -> None:
     """Delete up to *count* segments here that the tier has."""
     ends = store.retention.segment_ends()
@@ -100,19 +109,25 @@ class FaultyRepository:
     Attributes:
         objects: By path.
         fails: Fail each step from now on.
-        dies_after: Requests that succeed before all others fail; None: all succeed.
+        dies_after: Writes that succeed before all others fail; None: all succeed.
+        requests_left: Requests of any kind that succeed before all others fail; None: all do.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.fails = False
         self.dies_after: int | None = None
+        self.requests_left: int | None = None
         self.requests = 0
 
     def _step(self, *, writes: bool = False) -> None:
         self.requests += 1
         if self.fails:
             raise TransportError("the object store is away", fix="wait")
+        if self.requests_left is not None:
+            if self.requests_left == 0:
+                raise TransportError("killed", fix="start again")
+            self.requests_left -= 1
         if self.dies_after is not None and writes:
             if self.dies_after == 0:
                 raise TransportError("killed", fix="start again")
@@ -146,7 +161,7 @@ class FaultyRepository:
         return {
             path: len(data)
             for path, data in self.objects.items()
-            if path.startswith(f"{folder}/") and (after is None or path > after)
+            if (not folder or path.startswith(f"{folder}/")) and (after is None or path > after)
         }
 
     async def delete(self, paths: list[str]) -> None:

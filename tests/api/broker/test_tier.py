@@ -8,9 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from eruca_broker.processors.status import Status
 from eruca_broker.store.tier.cache import TierCache
-from eruca_broker.store.tiering.tiering import Tiering
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.start import StartError
 from support.brokers import broker_of, client_of, open_broker
@@ -18,7 +16,7 @@ from support.delivery_clients import DeliveryClient
 from support.pulled_messages import AS_RECORDS, QUEUE, position
 from support.roles import roles_of_store
 from support.stores import without_log_lines
-from support.tiers import brought_up, delete_local
+from support.tiers import brought_up, delete_local, tiering_of
 
 pytestmark = pytest.mark.anyio
 COUNT = 40
@@ -41,12 +39,6 @@ async def client(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(app) as client:
         await fill(client)
         yield client
-
-
-def tiering_of(app: ServiceApp) -> Tiering:
-    tiering = app.parts[Status].tiering
-    assert tiering is not None
-    return tiering
 
 
 async def pull_all(client: httpx.AsyncClient) -> bytes:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from eruca.services.http import credentials_of
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.command_line import SETTINGS_EXIT_CODE, help_text, run_program
+from eruca_chassis.command_line import SETTINGS_EXIT_CODE, Act, help_text, run_program
 from eruca_chassis.known_settings import CREDENTIAL_VARIABLES, known_settings
 from eruca_chassis.settings import ServiceSettings
 from eruca_console.settings import ConsoleSettings
@@ -84,6 +85,40 @@ def test_help_and_version_read_no_setting(
     assert capsys.readouterr().out == help_text(BrokerSettings, 100)
     assert ended(BrokerSettings, "--config", "missing.toml", "--version") == 0
     assert re.fullmatch(r"eruca-broker [0-9.]+\n", capsys.readouterr().out)
+
+
+def test_an_act_gets_the_settings_and_its_options_and_serves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[tuple[int, dict[str, str]]] = []
+
+    def repair(settings: ServiceSettings, options: Mapping[str, str]) -> int:
+        done.append((settings.port, dict(options)))
+        return 7
+
+    act = Act(
+        "--repair", "repair it", repair, {"--only": ("PART", "this one"), "--but": ("PART", "…")}
+    )
+
+    def code(*arguments: str) -> object:
+        with pytest.raises(SystemExit) as exited:
+            run_program(
+                NamesrvSettings, never, name=never, inspect=never, acts=[act], arguments=arguments
+            )
+        return exited.value.code
+
+    monkeypatch.setenv("ERUCA_NAMESRV_PORT", "1234")
+    assert code("--repair") == 7
+    assert code("--repair", "--only", "roof") == 7
+    assert done == [(1234, {}), (1234, {"--only": "roof"})]
+    assert code("--only", "roof") == SETTINGS_EXIT_CODE
+    assert capsys.readouterr().err == "--only belongs to --repair: give both\n"
+    assert code("--clean") == SETTINGS_EXIT_CODE
+    assert "--check, --repair [--only PART] [--but PART]; settings" in capsys.readouterr().err
+    assert code("--help") == 0
+    words = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "--repair repair it --only PART this one --but PART …" in words
+    assert len(done) == 2
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])

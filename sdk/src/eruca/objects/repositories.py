@@ -62,7 +62,7 @@ class Repository(Protocol):
         """Return the size of each object below *folder*, by path; empty if there is none.
 
         Args:
-            folder: A path.
+            folder: A path; empty: of all objects.
             after: Only objects whose paths come after this one in the alphabet; None: all.
 
         Raises:

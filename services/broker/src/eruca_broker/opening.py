@@ -24,7 +24,7 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.start import StartError
 from eruca_chassis.tracing import Tracing
 
-UNFINISHED_RESTORE: Final = "commitlog.unfinished"  # what `eruca restore` is writing
+UNFINISHED_RESTORE: Final = "commitlog.unfinished"  # what a restore is writing
 _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
 
 
@@ -75,7 +75,8 @@ async def open_store(
     if (settings.store_dir / UNFINISHED_RESTORE).exists():  # a new log would take its place
         raise StartError(
             f"{settings.store_dir} has {UNFINISHED_RESTORE}: a restore has not finished; run "
-            "eruca restore again, or delete it to begin with an empty store"
+            "it again (eruca restore, or eruca-broker --restore-from-tier), or delete it to begin "
+            "with an empty store"
         )
     try:
         return await MessageStore.open(settings.store_dir, store_settings, clock)

@@ -12,10 +12,11 @@ import shutil
 import sys
 import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import metadata, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.known_settings import KnownSetting, known_settings
@@ -35,12 +36,31 @@ _WIDTH: Final = 120  # characters of a line that no terminal limits
 _Settings = TypeVar("_Settings", bound=ServiceSettings)
 
 
+@dataclass(frozen=True, slots=True)
+class Act(Generic[_Settings]):
+    """An act of an operator that a flag of the command line requests, instead of serving.
+
+    Attributes:
+        flag: Such as ``--repair``.
+        meaning: For the help.
+        run: Does it; takes the values of the options that were given, and returns the exit code.
+        options: Names of options that belong to it, such as ``--from``, each with the name and the
+            meaning of its value.
+    """
+
+    flag: str
+    meaning: str
+    run: Callable[[_Settings, Mapping[str, str]], int]
+    options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
 def run_program(
     kind: type[_Settings],
     create_app: Callable[[_Settings], ServiceApp],
     *,
     name: Callable[[_Settings], str],
     inspect: Callable[[_Settings], Iterable[Finding]],
+    acts: Sequence[Act[_Settings]] = (),
     arguments: Sequence[str] | None = None,
 ) -> NoReturn:
     """Do what the command line requests, and end the process.
@@ -50,11 +70,12 @@ def run_program(
         create_app: Makes the service.
         name: Makes its name in logs and errors.
         inspect: Looks at its own store for ``--check``, and writes nothing.
+        acts: Acts of an operator.
         arguments: Of the command line; None: this process's.
     """
-    options = _options(kind, sys.argv[1:] if arguments is None else arguments)
+    options = _options(kind, acts, sys.argv[1:] if arguments is None else arguments)
     if options.help:
-        _show(help_text(kind, shutil.get_terminal_size((_WIDTH, 24)).columns))
+        _show(help_text(kind, shutil.get_terminal_size((_WIDTH, 24)).columns, acts))
         raise SystemExit(0)
     if options.version:
         _show(f"{kind.distribution()} {version(kind.distribution())}\n")
@@ -66,6 +87,11 @@ def run_program(
         _refuse(error.faults)
     if options.check:
         raise SystemExit(_check(settings, create_app, inspect, len(sources), options.config))
+    for act in acts:
+        if getattr(options, act.flag):
+            given = {name: getattr(options, name) for name in act.options}
+            values = {name: value for name, value in given.items() if value is not None}
+            raise SystemExit(act.run(settings, values))
     run(lambda: create_app(settings), settings, name=name(settings))
 
 
@@ -112,24 +138,42 @@ class _Parser(ArgumentParser):
         _refuse([f"{message}; valid arguments: {_ARGUMENTS}"])
 
 
-def _options(kind: type[ServiceSettings], arguments: Sequence[str]) -> Namespace:
+def _options(
+    kind: type[ServiceSettings], acts: Sequence[Act[_Settings]], arguments: Sequence[str]
+) -> Namespace:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--check", action="store_true")
+    for act in acts:
+        parser.add_argument(act.flag, action="store_true", dest=act.flag)
+        for name in act.options:
+            parser.add_argument(name, dest=name)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         _refuse(
             [
-                f"{argument}: unknown argument; valid arguments: {_ARGUMENTS}; settings are "
+                f"{argument}: unknown argument; valid arguments: {_arguments(acts)}; settings are "
                 f"environment variables, such as {kind.prefix()}PORT"
                 for argument, _, _ in (
                     one.partition("=") for one in unknown
                 )  # a value may be secret
             ]
         )
+    for act in acts:
+        alone = [name for name in act.options if getattr(options, name) is not None]
+        if alone and not getattr(options, act.flag):
+            _refuse([f"{alone[0]} belongs to {act.flag}: give both"])
     return options
+
+
+def _arguments(acts: Sequence[Act[_Settings]]) -> str:
+    return ", ".join([_ARGUMENTS, *(_usage(act) for act in acts)])
+
+
+def _usage(act: Act[_Settings]) -> str:
+    return " ".join([act.flag, *(f"[{name} {value}]" for name, (value, _) in act.options.items())])
 
 
 def _refuse(faults: Sequence[str]) -> NoReturn:
@@ -137,7 +181,7 @@ def _refuse(faults: Sequence[str]) -> NoReturn:
     raise SystemExit(SETTINGS_EXIT_CODE)
 
 
-def help_text(kind: type[ServiceSettings], width: int) -> str:
+def help_text(kind: type[ServiceSettings], width: int, acts: Sequence[Act[_Settings]] = ()) -> str:
     """Return the usage and the table of all settings, in lines of at most *width* characters.
 
     Only a variable or a default that is longer than that makes a longer line.
@@ -147,12 +191,14 @@ def help_text(kind: type[ServiceSettings], width: int) -> str:
     key = next(setting.key for setting in known.own)
     lines = [
         f"Usage: {command} [--config FILE] [--check]",
+        *(f"       {command} [--config FILE] {_usage(act)}" for act in acts),
         f"       {command} --help | --version",
         "",
         f"{metadata(command)['Summary']}.",
         "",
         "  --config FILE  read settings from a TOML file, too; the environment wins",
         "  --check        say whether it could start, and start nothing; exit code 0 or 2",
+        *(line for act in acts for line in _help_of(act, width)),
         "  --help, -h     show this text",
         "  --version      show the version",
         "",
@@ -171,6 +217,14 @@ def help_text(kind: type[ServiceSettings], width: int) -> str:
         lines += ["", f"{title}:", ""]
         lines += _table(settings, width)
     return "\n".join(lines) + "\n"
+
+
+def _help_of(act: Act[_Settings], width: int) -> list[str]:
+    lines = [f"  {act.flag}", *(" " * 17 + line for line in _wrapped(act.meaning, width - 17))]
+    for name, (value, meaning) in act.options.items():
+        first = f"  {name} {value}"
+        lines += [f"{first:15}", *(" " * 17 + line for line in _wrapped(meaning, width - 17))]
+    return [line.rstrip() for line in lines]
 
 
 def _table(settings: Sequence[KnownSetting], width: int) -> list[str]:

@@ -252,6 +252,11 @@ def retained(
     )
 
 
+def with_expired(manifest: Manifest) -> list[TierSegment]:
+    """Return the readers' segments, and before them the expired ones that they continue."""
+    return _returned(manifest, None)[0]
+
+
 def _returned(
     manifest: Manifest, before: int | None
 ) -> tuple[list[TierSegment], list[ExpiredSegment]]:

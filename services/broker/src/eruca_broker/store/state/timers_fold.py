@@ -69,6 +69,16 @@ class TimersFold:
         rows, ended = np.concatenate(parts), np.concatenate(ended_parts)
         return rows[(rows[:, 1] >= min_offset) & ~np.isin(rows[:, 1], ended)]
 
+    def before(self, log_offset: int) -> list[int]:
+        """Return the log offsets of pending timers' messages before *log_offset*.
+
+        They are those of the latest snapshot that no later event has ended.
+        """
+        offsets = self._rows[:, 1]
+        is_ended = np.isin(offsets, np.array(self._ended, np.int64))
+        found: list[int] = offsets[(offsets < log_offset) & ~is_ended].tolist()
+        return found
+
     def at_snapshot(self, rows: TimerRows, min_offset: int) -> TimerRows:
         """Return the latest snapshot's timers, and those of *rows* that were set since."""
         rows = np.concatenate([self._rows, rows[rows[:, 1] >= self._since]])

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -50,24 +50,19 @@ from eruca_broker.core.tier.steps import (
     to_compare,
     without_missing,
 )
-from eruca_broker.store.files.small_files import read_file, replace_files
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier.cache import TierCache
 from eruca_broker.store.tier.reader import TierReader, head_of
 from eruca_broker.store.tier.sides import CHUNK_SIZE, proved, remove
+from eruca_broker.store.tiering.known_manifest import TIER, known, remember
 from eruca_broker.store.tiering.uploads import answered, equals, in_idle_time, upload
 from eruca_chassis.clock import Clock
 
 STEP_SECONDS: Final = 5.0  # between two looks at the log
 REFRESH_SECONDS: Final = 30.0  # between two looks for another broker's manifest
 RETRY_SECONDS: Final = 10.0  # after a failure
-TIER: Final = "tier"  # the directory in the store's
 _KEPT_NUMBERS: Final = 2  # manifests that stay whole, for those who are reading them
-_MANIFEST_FILE: Final = "manifest.json"
-_HEAD_FILE: Final = "first.queues"
 _PERMISSION: Final = "abandon"  # a file by which an operator lets segments be abandoned, once
-_REACHED_FILE: Final = "reached"  # the reader's `reached`, in decimal digits
-_FILE_SIZE_MAX: Final = 1024**3
 
 _FAILURES: Final = (
     ErucaError,
@@ -411,37 +406,21 @@ class Tiering:
             first = decoded_head(head)
         self._manifest, self._seen = manifest, manifest.number
         self.reader.show(manifest, first, log_begin)
-        contents = {} if head is None else {_HEAD_FILE: head}
-        contents[_REACHED_FILE] = str(self.reader.reached).encode()
-        contents[_MANIFEST_FILE] = encoded(manifest)
-        await asyncio.to_thread(replace_files, self._directory, contents)
+        kept = partial(remember, self._directory, manifest, reached=self.reader.reached, head=head)
+        await asyncio.to_thread(kept)
 
     async def _remember(self) -> None:
         """Read by the manifest that the last process knew, if it is this log's."""
         try:
-            data = await asyncio.to_thread(
-                read_file, self._directory / _MANIFEST_FILE, _FILE_SIZE_MAX
-            )
-            log_id = self._store.state.log_id
-            manifest = decoded(data, number=None, log_id=log_id)
-            self._seen = manifest.number
-            first = None
-            reached = int(
-                await asyncio.to_thread(read_file, self._directory / _REACHED_FILE, _FILE_SIZE_MAX)
-            )
-            if manifest.segments:
-                head = await asyncio.to_thread(
-                    read_file, self._directory / _HEAD_FILE, _FILE_SIZE_MAX
-                )
-                if hashlib.sha256(head).hexdigest() != manifest.segments[0].head_sha256:
-                    return  # a crash came between the two files
-                first = decoded_head(head)
+            found = await asyncio.to_thread(known, self._directory, self._store.state.log_id)
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
             _log.warning("the last manifest of the tier cannot be read here", reason=str(error))
             return
-        self.reader.show(manifest, first, reached)
+        self._seen = found.manifest.number
+        if found.is_whole:
+            self.reader.show(found.manifest, found.first, found.reached)
 
     async def _table_of(self, segment: TierSegment) -> QueueTable:
         return decoded_head(await self._head_of(segment))
