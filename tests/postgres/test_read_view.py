@@ -11,12 +11,8 @@ from sqlalchemy import exc, text
 from eruca_postgres.database import Database
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
-from eruca_query.projection.chunks import (
-    ChunkLimits,
-    drop_partitions,
-    grow_chunk,
-    open_chunk,
-)
+from eruca_query.core.chunk_states import ChunkLimits
+from eruca_query.projection.chunks import drop_partitions, grow_chunk, open_chunk
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import SCHEMA, brokers, builds
 from eruca_query.searching.read_view import read_view
@@ -24,6 +20,8 @@ from eruca_query.wiring import MIGRATIONS
 from support.postgres import drop_schema
 
 pytestmark = pytest.mark.anyio
+
+LIMITS = ChunkLimits(rows=1, span_ms=1, far_bytes=1, near_bytes=0)
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ async def test_chunks_are_not_dropped_under_a_view_even_before_it_looks_into_the
 ) -> None:
     async with database.transaction() as connection:
         chunk = await open_chunk(
-            connection, 1, 1, from_offset=0, stored_ms=1, limits=ChunkLimits(10, 10)
+            connection, 1, 1, from_offset=0, stored_ms=1, behind_bytes=0, limits=LIMITS
         )
 
     async def drop() -> None:
@@ -62,7 +60,13 @@ async def test_behind_an_offset_there_are_no_chunks_that_end_before_it(database:
         numbers = []
         for begin in (0, 10, 20):
             chunk = await open_chunk(
-                connection, 1, 1, from_offset=begin, stored_ms=begin, limits=ChunkLimits(1, 1)
+                connection,
+                1,
+                1,
+                from_offset=begin,
+                stored_ms=begin,
+                behind_bytes=0,
+                limits=LIMITS,
             )
             times = (begin, begin + 9)
             await grow_chunk(connection, chunk.number, to_offset=begin + 10, times_ms=times, rows=1)

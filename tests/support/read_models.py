@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import text
+import anyio.to_thread
+from sqlalchemy import func, text, update
 
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import NO_HOST, Host, Record, decode_record, encode_record
 from eruca.core.messages.log_block import LogBlock
 from eruca_broker.core.state.events import Event, encode_event
 from eruca_postgres.database import Database
-from eruca_query.projection.chunks import ChunkLimits
+from eruca_postgres.positions import write_position
+from eruca_postgres.tables import log_positions
+from eruca_query.core.chunk_states import ChunkLimits
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import SCHEMA
@@ -22,7 +27,7 @@ from support.clocks import ManualClock
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
 BROKER = "broker-a"
-LIMITS = ChunkLimits(rows=5, span_ms=HOUR)
+LIMITS = ChunkLimits(rows=5, span_ms=HOUR, far_bytes=800, near_bytes=320)  # 5 and 2 records
 UNIQUE_ID = "7F00000100002A9F{:016X}"
 
 
@@ -86,15 +91,30 @@ class ReadModel:
         """Be another process."""
         self._projection = MessageProjection(NameNumbers(), limits=LIMITS, counts=self.counts)
 
-    async def fold(self, block: LogBlock, *, fails: bool = False) -> None:
+    async def fold(
+        self,
+        block: LogBlock,
+        *,
+        fails: bool = False,
+        before_commit: Callable[[], None] | None = None,
+    ) -> None:
         """Fold a block, in a transaction of its own, which may fail before it is committed."""
         async with self.database.transaction() as connection:
             read = self._projection.prepare(block)
             then = await self._projection.fold_block(connection, block, read)
+            if before_commit is not None:
+                await anyio.to_thread.run_sync(before_commit)
             if fails:
                 raise RuntimeError("before it is committed")
         if then is not None:
             then()
+
+    async def note_position(self, log_offset: int, *, seconds_ago: float = 0) -> None:
+        """Record how far the log was read, and when; folding alone does not."""
+        async with self.database.transaction() as connection:
+            await write_position(connection, BROKER, log_offset, end_offset=log_offset)
+            ago = timedelta(seconds=seconds_ago)
+            await connection.execute(update(log_positions).values(updated_at=func.now() - ago))
 
     async def fold_all(self, log: Log, *, first: int = 0, step: int = 3) -> None:
         """Fold a log from its *first* message on."""
@@ -116,6 +136,13 @@ class ReadModel:
     async def chunks(self) -> list[tuple[Any, ...]]:
         """Return each chunk's first time, last time and number of rows."""
         return await self.select("SELECT first_ms, last_ms, row_count FROM chunks ORDER BY chunk")
+
+    async def index_states(self) -> list[tuple[Any, ...]]:
+        """Return for each chunk whether it is open, said to be indexed, and its indexes."""
+        return await self.select(
+            "SELECT is_open, is_indexed, (SELECT count(*) FROM pg_index WHERE indrelid = "
+            "CAST('messages_' || chunk AS regclass)) FROM chunks ORDER BY chunk"
+        )
 
     async def served_chunks(self) -> list[tuple[Any, ...]]:
         """Return where each chunk that answers begins and ends, and its number of rows."""
@@ -146,10 +173,14 @@ class ReadModel:
 
     async def drop_old(self, now_ms: int, *, retention_ms: int = HOUR) -> int:
         """Do the upkeep of some time; return how many chunks were dropped."""
+        return (await self.keep_up(now_ms, retention_ms=retention_ms)).dropped_count
+
+    async def keep_up(self, now_ms: int = T0, *, retention_ms: int = HOUR) -> Upkeep:
+        """Do the upkeep of some time; return its counts."""
         clock = ManualClock(now_ms=now_ms)
         upkeep = Upkeep(self.database, clock, retention_ms=retention_ms)
         await upkeep.step()
-        return upkeep.dropped_count
+        return upkeep
 
     async def select(self, statement: str) -> list[tuple[Any, ...]]:
         """Return rows."""

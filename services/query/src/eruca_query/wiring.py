@@ -19,9 +19,9 @@ from eruca_chassis.settings import split_urls
 from eruca_postgres.instance import ServiceKind, instance_of
 from eruca_postgres.log_projector import LogProjector
 from eruca_query.api.metrics import QueryMetrics
+from eruca_query.core.chunk_states import ChunkLimits
 from eruca_query.exports.service import exports_of
 from eruca_query.projection.broker_work import FollowedBroker
-from eruca_query.projection.chunks import ChunkLimits
 from eruca_query.projection.forgotten import known_brokers
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
@@ -38,7 +38,18 @@ from eruca_query.searching.topic_holders import TopicHolders
 from eruca_query.settings import QuerySettings
 
 MIGRATIONS: Final = Path(__file__).parent / "projection" / "migrations"
+FAR_READS: Final = 8  # of the log: so far from its end, chunks begin without indexes
 KIND: Final = ServiceKind(SCHEMA, MIGRATIONS, namespace=QUERY_SERVICES_NAMESPACE)
+
+
+def chunk_limits(settings: QuerySettings) -> ChunkLimits:
+    """Return the limits of chunks; distances from a log's end are multiples of one read."""
+    return ChunkLimits(
+        settings.chunk_rows,
+        round(settings.chunk_hours * 3_600_000),
+        far_bytes=FAR_READS * settings.read_bytes,
+        near_bytes=settings.read_bytes,
+    )
 
 
 @asynccontextmanager
@@ -57,7 +68,7 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
 
         # Following the brokers' logs.
         numbers, counts = NameNumbers(), parts.add(ProjectionCounts())
-        limits = ChunkLimits(settings.chunk_rows, round(settings.chunk_hours * 3_600_000))
+        limits = chunk_limits(settings)
 
         def follow(broker_name: str) -> FollowedBroker:
             return FollowedBroker(

@@ -9,7 +9,7 @@ Source: RocketMQ 5.3, ``CommitLog.checkMessageAndReturnSize``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from eruca.contract.records import MAGIC_V2, RecordLayout, SysFlag
 
 Int64Array: TypeAlias = NDArray[np.int64]
+_WORD: Final = 8  # bytes compared in one step; a record has more before its topic
+_FEW: Final = 64  # records that are looked at one by one
+_COMMON_MAX: Final = 16  # topics that are compared with all records
 LogBuffer: TypeAlias = Any  # bytes, bytearray, mmap or memoryview over a stretch of the log
 
 
@@ -60,15 +63,24 @@ class TopicColumn(NamedTuple):
     def of(cls, columns: RecordColumns) -> TopicColumn:
         """Return the topics of records whose structure is valid."""
         view = memoryview(columns.buffer)
-        ends = columns.topic_starts + columns.topic_sizes
+        starts, ends = columns.topic_starts, columns.topic_starts + columns.topic_sizes
         known: dict[bytes, int] = {}
-        numbers = np.fromiter(
+        numbers = np.zeros(len(ends), np.int64)
+        # Most records belong to few topics, each of which is compared with all records at once.
+        left = np.arange(len(ends))
+        while len(left) > _FEW and len(known) < _COMMON_MAX:
+            name = bytes(view[starts[left[0]] : ends[left[0]]])
+            its = _ending_with(columns.buffer, ends[left], name)
+            its &= columns.topic_sizes[left] == len(name)
+            numbers[left[its]] = known.setdefault(name, len(known))
+            left = left[~its]
+        numbers[left] = np.fromiter(
             (
                 known.setdefault(bytes(view[start:end]), len(known))
-                for start, end in zip(columns.topic_starts.tolist(), ends.tolist(), strict=True)
+                for start, end in zip(starts[left].tolist(), ends[left].tolist(), strict=True)
             ),
             np.int64,
-            len(ends),
+            len(left),
         )
         return cls([name.decode("utf-8", "replace") for name in known], numbers)
 
@@ -140,3 +152,15 @@ def strided(buffer: LogBuffer, dtype: str, size: int) -> NDArray[Any]:
     """Return *size* bytes from each position of the buffer as one number of *dtype*."""
     view: NDArray[Any] = np.ndarray((len(buffer) - size + 1,), dtype, buffer, strides=(1,))
     return view
+
+
+def _ending_with(buffer: LogBuffer, ends: Int64Array, text: bytes) -> NDArray[np.bool_]:
+    """Tell before which of *ends*, all of them within records, the buffer holds *text*."""
+    words = strided(buffer, ">u8", _WORD)
+    found = np.ones(len(ends), np.bool_)
+    for rest in range(len(text), 0, -_WORD):
+        piece = text[max(rest - _WORD, 0) : rest]
+        mask = np.uint64((1 << 8 * len(piece)) - 1)
+        its = words[ends - (len(text) - rest) - _WORD] & mask
+        found &= its == np.uint64(int.from_bytes(piece, "big"))
+    return found

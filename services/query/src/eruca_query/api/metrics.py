@@ -42,5 +42,6 @@ class QueryMetrics(Collector):
             ("unreadable", "Control records that could not be decoded", counts.unreadable),
             ("rebuilt", "Times a rebuilt read model took over", counts.switches),
             ("dropped_chunks", "Partitions that were dropped", self._upkeep.dropped_count),
+            ("indexed_chunks", "Partitions that were left bare", self._upkeep.indexed_count),
         ):
             yield CounterMetricFamily(_PREFIX + name, meaning, value=value)

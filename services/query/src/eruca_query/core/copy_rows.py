@@ -14,12 +14,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from eruca.core.messages.record_columns import strided
 from eruca_query.core.property_values import Slices
 
 COPY_HEAD: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 COPY_END: Final = b"\xff\xff"
 _SIZE: Final = 4  # bytes of a field's size
 _ROWS: Final = 4_096  # assembled at a time; bounds the arrays
+_WORD: Final = 8
+_SHORT: Final = 256  # bytes of a text that is written in words; longer ones are written one by one
 
 
 class RowFormat:
@@ -61,27 +64,43 @@ def join_rows(fixed: NDArray[np.uint8], texts: Sequence[Slices]) -> bytes:
 
 
 def _joined(fixed: NDArray[np.uint8], texts: Sequence[Slices]) -> bytes:
+    """Return a bounded number of rows.
+
+    The parts are written in words, and the last word of a text overwrites up to seven bytes after
+    it. These belong to later texts, or to the next row's fixed part, and are written afterwards.
+    """
     count, width = fixed.shape
+    assert width >= _WORD
     sizes = np.full(count, width + _SIZE * len(texts), np.int64)
     for text in texts:
         sizes += text.sizes
-    at = np.cumsum(sizes) - sizes
-    out = np.empty(int(sizes.sum()), np.uint8)
-    out[at[:, None] + np.arange(width)] = fixed
-    at += width
+    begins = np.cumsum(sizes) - sizes
+    size = int(sizes.sum())
+    out = np.empty(size + _WORD, np.uint8)
+    halves, words = strided(out, ">i4", _SIZE), strided(out, "u8", _WORD)
+    at = begins + width
     for text in texts:
-        heads = text.sizes.astype(">i4").view(np.uint8).reshape(count, _SIZE)
-        out[at[:, None] + np.arange(_SIZE)] = heads
+        halves[at] = text.sizes
         at += _SIZE
-        _scatter(out, at, text)
+        _write_text(out, words, at, text)
         at += text.sizes
-    assert at[-1] == len(out), "a row does not end where the next one begins"
-    return out.tobytes()
+    assert at[-1] == size, "a row does not end where the next one begins"
+    for place in (*range(0, width - _WORD, _WORD), width - _WORD):
+        words[begins + place] = np.ndarray((count,), "u8", fixed, place, (width,))
+    return out[:size].tobytes()
 
 
-def _scatter(out: NDArray[np.uint8], at: NDArray[np.int64], text: Slices) -> None:
-    total = int(text.sizes.sum())
-    if not total:
-        return
-    within = np.arange(total) - np.repeat(np.cumsum(text.sizes) - text.sizes, text.sizes)
-    out[np.repeat(at, text.sizes) + within] = text.data[np.repeat(text.starts, text.sizes) + within]
+def _write_text(
+    out: NDArray[np.uint8], words: NDArray[np.uint64], at: NDArray[np.int64], text: Slices
+) -> None:
+    """Write the text of each row to its place: short ones in words, all rows' at a time."""
+    data, starts, sizes = text
+    is_short = (sizes <= _SHORT) & (starts + sizes + _WORD <= len(data))
+    rows = np.flatnonzero(is_short & (sizes > 0))
+    done = 0
+    while len(rows):
+        words[at[rows] + done] = strided(data, "u8", _WORD)[starts[rows] + done]
+        done += _WORD
+        rows = rows[sizes[rows] > done]
+    for row in np.flatnonzero(~is_short & (sizes > 0)).tolist():
+        out[at[row] : at[row] + sizes[row]] = data[starts[row] : starts[row] + sizes[row]]

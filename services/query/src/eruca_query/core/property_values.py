@@ -61,6 +61,11 @@ def find_values(data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array) 
         starts: The position of each record's properties.
         sizes: Their sizes in bytes.
     """
+    if not len(starts):
+        data = data[:0]
+    else:
+        low = int(starts.min())  # the properties of a few records may be asked for
+        data, starts = data[low : int((starts + sizes).max())], starts - low
     fragments = _fragments(data, starts, starts + sizes)
     return PropertyValues(
         tags=_values(data, fragments, TAGS, len(starts)),

@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eruca.core.messages.record_columns import strided
 from eruca_query.core.property_values import Slices
 
 HEX_SIZE: Final = 32
+_WORD: Final = 8  # digits that are read in one step
 NO_ID: Final = bytes(16)
 _CANONICAL: Final = re.compile(rb"[0-9A-F]{32}\Z")
 _NO_DIGIT: Final = 255
@@ -58,7 +60,11 @@ def stored_ids(ids: Slices) -> StoredIds:
     """Return the stored form of *ids*; zeros for a message without an id."""
     codes = np.zeros((len(ids.starts), 16), np.uint8)
     plain = np.flatnonzero(ids.sizes == HEX_SIZE)
-    digits = _DIGITS[ids.data[ids.starts[plain, None] + np.arange(HEX_SIZE)]]
+    words = strided(ids.data, "u8", _WORD) if len(plain) else np.zeros(0, np.uint64)
+    letters = np.empty((len(plain), HEX_SIZE // _WORD), np.uint64)
+    for number in range(HEX_SIZE // _WORD):
+        letters[:, number] = words[ids.starts[plain] + number * _WORD]
+    digits = _DIGITS[letters.view(np.uint8)]
     spelt = (digits[:, 0::2] << 4) | (digits[:, 1::2] & 0x0F)
     is_hex = ~(digits == _NO_DIGIT).any(axis=1) & spelt.any(axis=1)
     codes[plain[is_hex]] = spelt[is_hex]

@@ -1,14 +1,24 @@
-"""Chunks: the partitions of the large tables, filled one after the other."""
+"""Chunks: the partitions of the large tables, filled one after the other.
+
+Their states are those of :mod:`eruca_query.core.chunk_states`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca_query.projection.tables import PARTITIONED, chunks, commits, life_events, messages
+from eruca_query.core.chunk_states import Chunk, ChunkLimits, begins_indexed
+from eruca_query.projection.tables import (
+    MESSAGE_INDEXES,
+    PARTITIONED,
+    chunks,
+    commits,
+    life_events,
+    messages,
+)
 
 # Chunks only grow, are analyzed when they are full, and are dropped as a whole.
 _STORAGE: Final = "autovacuum_enabled = false"
@@ -18,29 +28,6 @@ _SUMMARIZE: Final = text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkLimits:
-    """The limits at which a chunk is full."""
-
-    rows: int
-    span_ms: int  # from its first message's store time
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A chunk that is being filled."""
-
-    number: int
-    from_offset: int
-    first_ms: int
-    last_ms: int
-    row_count: int
-
-    def is_full(self, limits: ChunkLimits, now_ms: int) -> bool:
-        """Tell whether a record stored at *now_ms* belongs to the next chunk."""
-        return self.row_count >= limits.rows or now_ms - self.first_ms >= limits.span_ms
-
-
 async def open_chunk(
     connection: AsyncConnection,
     broker_no: int,
@@ -48,20 +35,26 @@ async def open_chunk(
     *,
     from_offset: int,
     stored_ms: int,
+    behind_bytes: int,
     limits: ChunkLimits,
 ) -> Chunk:
-    """Return the chunk for records from a log offset on; begin a new one if the last is full."""
-    found = await connection.execute(
-        select(chunks)
-        .where(chunks.c.broker_no == broker_no, chunks.c.build == build, chunks.c.is_open)
-        .with_for_update()
-    )
-    row = found.first()
-    if row is not None:
-        chunk = Chunk(row.chunk, row.from_offset, row.first_ms, row.last_ms, row.row_count)
+    """Return the chunk for records from a log offset on; begin a new one if the last is full.
+
+    Args:
+        connection: Has the transaction that writes the records.
+        broker_no: The broker's number.
+        build: The build to which the records belong.
+        from_offset: The log offset of the first one.
+        stored_ms: The time at which it was stored.
+        behind_bytes: The size of the log after these records.
+        limits: Decide whether the last chunk is full, and whether a new one is bare.
+    """
+    chunk = await last_chunk(connection, broker_no, build)
+    if chunk is not None:
         if not chunk.is_full(limits, stored_ms):
             return chunk
-        await close_chunk(connection, chunk.number)
+        await close_chunk(connection, chunk)
+    is_indexed = begins_indexed(limits, behind_bytes)
     number = await connection.scalar(
         insert(chunks)
         .values(
@@ -73,21 +66,52 @@ async def open_chunk(
             last_ms=stored_ms,
             row_count=0,
             is_open=True,
+            is_indexed=is_indexed,
         )
         .returning(chunks.c.chunk)
     )
     assert isinstance(number, int)
     for table in PARTITIONED:
         await _create_partition(connection, table, number)
-    return Chunk(number, from_offset, stored_ms, stored_ms, 0)
+    if is_indexed:
+        await _create_indexes(connection, number)
+    return Chunk(number, from_offset, stored_ms, 0, is_indexed)
 
 
-async def close_chunk(connection: AsyncConnection, number: int) -> None:
-    """Close a chunk for further rows, and update the planner's statistics on it."""
-    await connection.execute(update(chunks).where(chunks.c.chunk == number).values(is_open=False))
-    await connection.execute(_SUMMARIZE, {"table": f"messages_{number}"})
+async def last_chunk(connection: AsyncConnection, broker_no: int, build: int) -> Chunk | None:
+    """Return the open chunk of a build, locked for this transaction; None if there is none."""
+    its = chunks.c
+    found = await connection.execute(
+        select(its.chunk, its.from_offset, its.first_ms, its.row_count, its.is_indexed)
+        .where(its.broker_no == broker_no, its.build == build, its.is_open)
+        .with_for_update()
+    )
+    row = found.first()
+    return None if row is None else Chunk(*row)
+
+
+async def close_chunk(connection: AsyncConnection, chunk: Chunk) -> None:
+    """Close a chunk for further rows, with its indexes and the planner's statistics."""
+    await connection.execute(
+        update(chunks).where(chunks.c.chunk == chunk.number).values(is_open=False)
+    )
+    if chunk.is_indexed:
+        await connection.execute(_SUMMARIZE, {"table": f"messages_{chunk.number}"})
+    else:
+        await index_chunk(connection, chunk.number)
+    await update_statistics(connection, chunk.number)
+
+
+async def update_statistics(connection: AsyncConnection, number: int) -> None:
+    """Update the planner's statistics on a chunk that is full."""
     for table in PARTITIONED:
         await connection.execute(text(f"ANALYZE {table}_{number}"))
+
+
+async def index_chunk(connection: AsyncConnection, number: int) -> None:
+    """Build the indexes of a bare chunk; readers continue meanwhile, without them."""
+    await _create_indexes(connection, number)
+    await connection.execute(update(chunks).where(chunks.c.chunk == number).values(is_indexed=True))
 
 
 async def grow_chunk(
@@ -163,3 +187,10 @@ async def _create_partition(connection: AsyncConnection, table: str, number: int
         f"ALTER TABLE {name} DROP CONSTRAINT of_{name}",
     ):
         await connection.execute(text(statement))
+
+
+async def _create_indexes(connection: AsyncConnection, number: int) -> None:
+    for name, definition in MESSAGE_INDEXES.items():
+        await connection.execute(
+            text(f"CREATE INDEX messages_{number}_{name} ON messages_{number} {definition}")
+        )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,12 +23,13 @@ from eruca.core.messages.log_block import LogBlock
 from eruca.core.messages.record_columns import Int64Array
 from eruca_postgres.copying import copy_binary
 from eruca_query.core.block_columns import BlockColumns
+from eruca_query.core.chunk_states import ChunkLimits
 from eruca_query.core.damaged_records import DamagedRecord, damaged_of
 from eruca_query.core.group_table import GroupChanges, GroupTable
 from eruca_query.core.log_facts import ROWLESS_TOPICS, BlockFacts, facts_of
 from eruca_query.core.message_rows import COLUMNS, message_rows
 from eruca_query.projection.builds import Build, advance, build_for
-from eruca_query.projection.chunks import ChunkLimits, grow_chunk, open_chunk
+from eruca_query.projection.chunks import grow_chunk, index_chunk, last_chunk, open_chunk
 from eruca_query.projection.damaged_rows import write_damaged
 from eruca_query.projection.group_rows import read_group_table, write_group_changes
 from eruca_query.projection.life_rows import names_in, write_life_events
@@ -37,6 +38,9 @@ from eruca_query.projection.store_hosts import StoreHost, note_store_hosts
 from eruca_query.projection.tables import brokers
 
 _ROWS_PER_PIECE: Final = 4_096
+# Far from the log's end, a commit does not wait for the disk. Rows and position are written in one
+# transaction, so a server that dies before it has written them loses both, and they are read again.
+_WITHOUT_WAITING: Final = text("SET LOCAL synchronous_commit = off")
 _NO_ROWS: Final = np.zeros(0, np.int64)
 
 
@@ -97,6 +101,8 @@ class MessageProjection:
         self, connection: AsyncConnection, block: LogBlock, read: ReadBlock
     ) -> Callable[[], None] | None:
         """Write the rows of *block*."""
+        if _behind(block) > self._limits.near_bytes:
+            await connection.execute(_WITHOUT_WAITING)
         broker_no = await _broker_number(connection, block.broker_name)
         build = await build_for(connection, broker_no, block)
         groups = await self._group_table(connection, build, block)
@@ -153,6 +159,7 @@ class MessageProjection:
         """Write a chunk's and the groups' rows; return names' numbers and the count of messages."""
         times = read.columns.columns.store_timestamps
         if not len(times):
+            await self._index_at_end(connection, build, block)
             return {}, 0
         topics = [name for name in read.columns.topics.names if name not in ROWLESS_TOPICS]
         numbers = await self._numbers.ensure(
@@ -164,6 +171,7 @@ class MessageProjection:
             build.number,
             from_offset=block.from_offset,
             stored_ms=int(times[0]),
+            behind_bytes=_behind(block),
             limits=self._limits,
         )
         written = await _copy_messages(
@@ -184,7 +192,24 @@ class MessageProjection:
             times_ms=(int(times.min()), int(times.max())),
             rows=written,
         )
+        if chunk.wants_indexes(self._limits, _behind(block)):
+            await index_chunk(connection, chunk.number)
         return numbers, written
+
+    async def _index_at_end(
+        self, connection: AsyncConnection, build: Build, block: LogBlock
+    ) -> None:
+        """Index the open chunk if a block without records has led to the log's end."""
+        if _behind(block) > self._limits.near_bytes:
+            return
+        chunk = await last_chunk(connection, build.broker_no, build.number)
+        if chunk is not None and chunk.wants_indexes(self._limits, _behind(block)):
+            await index_chunk(connection, chunk.number)
+
+
+def _behind(block: LogBlock) -> int:
+    """Return the bytes of the log after a block."""
+    return max(block.end_offset - block.next_offset, 0)
 
 
 def _last_ms(columns: BlockColumns) -> int | None:

@@ -2,9 +2,9 @@
 
 The large tables are partitioned into **chunks**: each is a stretch of one broker's log, and so a
 stretch of time. A chunk is filled up to a number of rows or hours and hardly changes afterwards, so
-its indexes stay small and fast to fill. Retention drops whole chunks. So does a rebuild, except for
-the chunk in which the log then begins, which is cut there. The partitions are ``messages_N``,
-``life_events_N`` and ``commits_N``.
+its indexes stay small and fast to fill, or are built once it is full. Retention drops whole chunks.
+So does a rebuild, except for the chunk in which the log then begins, which is cut there. The
+partitions are ``messages_N``, ``life_events_N`` and ``commits_N``.
 
 A broker's rows belong to a **build**. One serves; during a rebuild another one grows beside it, and
 replaces it when it has caught up. In PostgreSQL a build is a ``generation``: instances of an
@@ -37,6 +37,13 @@ from sqlalchemy.dialects.postgresql import JSONB, UUID
 SCHEMA: Final = "eruca_query"
 NO_ID: Final = "'00000000-0000-0000-0000-000000000000'"
 PARTITIONED: Final = ("messages", "life_events", "commits")
+MESSAGE_INDEXES: Final = {
+    "by_id": f"(unique_id) WHERE unique_id <> {NO_ID} AND key_no = 0",
+    "by_key": "(key_hash) WHERE key_hash <> 0",
+    "by_time": "(topic_no, stored_ms) WHERE key_no = 0",
+    "by_offset": "USING brin (log_offset) WITH (pages_per_range = 32)",
+}
+"""The indexes of a chunk's messages. The partitioned table has none, so a chunk begins without."""
 
 metadata: Final = MetaData()
 
@@ -121,6 +128,7 @@ chunks: Final = Table(
     Column("last_ms", BigInteger, nullable=False),  # the latest one, or later
     Column("row_count", BigInteger, nullable=False),
     Column("is_open", Boolean, nullable=False),
+    Column("is_indexed", Boolean, nullable=False, server_default=text("false")),
     Index(
         "chunks_open",
         "broker_no",
@@ -148,19 +156,6 @@ messages: Final = Table(
     Column("tag", LargeBinary, nullable=False),
     Column("keys", LargeBinary, nullable=False),  # all keys, as the producer wrote them
     Column("other_id", LargeBinary, nullable=False),  # a unique id that is not 16 bytes in hex
-    Index(
-        "messages_by_id",
-        "unique_id",
-        postgresql_where=text(f"unique_id <> {NO_ID} AND key_no = 0"),
-    ),
-    Index("messages_by_key", "key_hash", postgresql_where=text("key_hash <> 0")),
-    Index("messages_by_time", "topic_no", "stored_ms", postgresql_where=text("key_no = 0")),
-    Index(
-        "messages_by_offset",
-        "log_offset",
-        postgresql_using="brin",
-        postgresql_with={"pages_per_range": 32},
-    ),
     postgresql_partition_by="LIST (chunk)",
 )
 

@@ -1,0 +1,252 @@
+"""Chunks that are filled without indexes, and get them once, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import anyio.to_thread
+import msgspec
+import pytest
+from sqlalchemy import create_engine, text
+
+from eruca.contract.errors import DatabaseUnavailableError
+from eruca_postgres.database import Database
+from eruca_postgres.embedded import EmbeddedServer
+from eruca_postgres.migrations import upgrade
+from eruca_postgres.settings import sqlalchemy_url
+from eruca_query.projection.tables import MESSAGE_INDEXES, PARTITIONED, SCHEMA
+from eruca_query.projection.upkeep import STILL_SECONDS
+from eruca_query.wiring import MIGRATIONS
+from support.postgres import drop_schema, embedded_server, kill_server
+from support.read_models import LIMITS, T0, Log, ReadModel
+
+pytestmark = pytest.mark.anyio
+
+ALL = len(MESSAGE_INDEXES)
+BARE = (True, False, 0)  # open, indexed, number of indexes
+OPEN = (True, True, ALL)
+CLOSED = (False, True, ALL)
+
+
+def long_log(count: int = 40) -> Log:
+    log = Log()
+    for number in range(count):
+        log.append(at_ms=T0 + number, keys="")
+    return log
+
+
+async def test_far_from_the_logs_end_a_chunk_gets_its_indexes_when_it_is_full(
+    model: ReadModel,
+) -> None:
+    log = long_log()
+
+    await model.fold(log.block(0, 4))
+    filling = await model.index_states()
+    await model.fold(log.block(4, 8))
+    full = await model.index_states()
+    await model.fold(log.block(8, 12))
+
+    assert (filling, full) == ([BARE], [BARE])
+    assert await model.index_states() == [CLOSED, BARE]
+
+
+async def test_near_the_logs_end_it_gets_them_in_the_block_that_leads_there(
+    model: ReadModel,
+) -> None:
+    log = long_log(9)
+    assert log.offsets[-1] - log.offsets[7] <= LIMITS.near_bytes < log.offsets[-1] - log.offsets[2]
+
+    await model.fold(log.block(0, 2))
+    before = await model.index_states()
+    await model.fold(log.block(2, 4))
+    between = await model.index_states()
+    await model.fold(log.block(4, 9))
+
+    assert (before, between) == ([BARE], [BARE])
+    assert await model.index_states() == [OPEN]
+
+
+async def test_a_chunk_that_begins_near_the_logs_end_has_indexes_at_once(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(log.block(11, 12))
+
+    assert await model.index_states() == [OPEN]
+
+
+async def test_a_block_without_records_that_leads_to_the_logs_end_is_enough(
+    model: ReadModel,
+) -> None:
+    log = long_log(9)
+    await model.fold(log.block(0, 2))
+    before = await model.index_states()
+    rest = msgspec.structs.replace(log.block(2, 9), data=b"")  # the end of an unused segment
+
+    await model.fold(rest)
+
+    assert before == [BARE]
+    assert await model.index_states() == [OPEN]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_state_and_indexes_agree_after_every_block_and_after_every_failure(
+    model: ReadModel, seed: int
+) -> None:
+    random = Random(seed)
+    log = long_log()
+    first = 0
+    while first < len(log.records):
+        last = min(first + random.randrange(1, 5), len(log.records))
+        if random.random() < 0.3:
+            with pytest.raises(RuntimeError):
+                await model.fold(log.block(first, last), fails=True)
+            model.restart()
+        else:
+            await model.fold(log.block(first, last))
+            first = last
+        states = await model.index_states()
+        assert all(state in (BARE, OPEN, CLOSED) for state in states)
+        assert sum(state != CLOSED for state in states) <= 1
+
+    assert await model.offsets() == log.offsets[:-1]
+    assert (await model.index_states())[-1] == OPEN
+
+
+@pytest.fixture
+async def killed_model() -> AsyncIterator[tuple[ReadModel, EmbeddedServer]]:
+    """A read model whose server may be killed."""
+    with embedded_server() as server:
+        url = sqlalchemy_url(server.url)
+        await anyio.to_thread.run_sync(upgrade, url, SCHEMA, MIGRATIONS)
+        model = ReadModel(Database(url, SCHEMA, connections_max=4))
+        yield model, server
+        await model.database.close()
+
+
+async def test_a_server_killed_before_indexes_are_committed_has_neither_them_nor_the_block(
+    killed_model: tuple[ReadModel, EmbeddedServer],
+) -> None:
+    model, server = killed_model
+    log = long_log(12)
+    await model.fold(log.block(0, 4))
+    await model.note_position(log.offsets[4])  # its commit waits, and so for the block's, too
+    with pytest.raises(DatabaseUnavailableError):
+        await model.fold(log.block(4, 12), before_commit=lambda: kill_server(server))
+    await anyio.to_thread.run_sync(server.start)
+
+    states, offsets = await model.index_states(), await model.offsets()
+    model.restart()
+    await model.fold(log.block(4, 12))
+
+    assert (states, offsets) == ([BARE], log.offsets[:4])
+    assert await model.index_states() == [OPEN]
+    assert await model.offsets() == log.offsets[:-1]
+
+
+async def test_blocks_that_a_killed_server_had_not_written_are_lost_with_their_position(
+    killed_model: tuple[ReadModel, EmbeddedServer],
+) -> None:
+    model, server = killed_model
+    log = long_log(60)
+    for first in range(0, 40, 2):
+        await model.fold(log.block(first, first + 2))
+    await anyio.to_thread.run_sync(kill_server, server)
+    await anyio.to_thread.run_sync(server.start)
+
+    positions = await model.select("SELECT log_offset FROM generations")
+    position = positions[0][0] if positions else 0
+    kept = log.offsets.index(position)
+    offsets = await model.offsets()
+    model.restart()
+    await model.fold_all(log, first=kept)
+
+    assert offsets == log.offsets[:kept]
+    assert await model.offsets() == log.offsets[:-1]
+
+
+async def test_a_bare_chunk_of_a_log_that_is_read_on_is_left_to_its_reader(
+    model: ReadModel,
+) -> None:
+    log = long_log()
+    await model.fold(log.block(0, 4))
+    await model.note_position(log.offsets[4])
+
+    assert (await model.keep_up()).indexed_count == 0
+    assert await model.index_states() == [BARE]
+
+
+async def test_a_bare_chunk_that_nobody_fills_is_indexed_and_then_filled_on(
+    model: ReadModel,
+) -> None:
+    log = long_log()
+    await model.fold(log.block(0, 4))
+    await model.note_position(log.offsets[4], seconds_ago=STILL_SECONDS + 1)
+
+    kept = [(await model.keep_up()).indexed_count for _ in range(2)]
+    states = await model.index_states()
+    await model.fold(log.block(4, 5))
+    await model.fold(log.block(5, 8))
+
+    assert kept == [1, 0]
+    assert states == [OPEN]
+    assert await model.index_states() == [CLOSED, BARE]
+
+
+async def test_a_bare_chunk_of_a_build_that_was_replaced_is_indexed_where_it_passes_on(
+    model: ReadModel,
+) -> None:
+    log = long_log()
+    await model.fold(log.block(0, 4))
+
+    await model.fold(log.block(2, 4))  # the log begins there by now, and is read again
+    passed_on = await model.index_states()
+    await model.note_position(log.offsets[4])
+    await model.keep_up()
+
+    assert passed_on == [(False, False, 0), BARE]
+    assert await model.index_states() == [CLOSED, BARE]
+    assert await model.offsets() == log.offsets[:4]
+
+
+async def test_rows_of_an_earlier_version_keep_their_indexes_and_the_next_chunk_has_its_own(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    for number in range(1, 5):
+        [file] = MIGRATIONS.glob(f"000{number}_*.py")
+        shutil.copy(file, tmp_path)
+    url = sqlalchemy_url(postgres_url)
+    drop_schema(postgres_url, SCHEMA)
+    await anyio.to_thread.run_sync(upgrade, url, SCHEMA, tmp_path)
+    await anyio.to_thread.run_sync(_fill_as_before, url)
+
+    await anyio.to_thread.run_sync(upgrade, url, SCHEMA, MIGRATIONS)
+
+    model = ReadModel(Database(url, SCHEMA, connections_max=4))
+    try:
+        assert await model.index_states() == [CLOSED, OPEN]
+        assert await model.select("SELECT count(*), sum(log_offset) FROM messages") == [(2, 7)]
+    finally:
+        await model.database.close()
+
+
+def _fill_as_before(url: str) -> None:
+    chunk = text(
+        "INSERT INTO chunks (broker_no, generation, from_offset, to_offset, first_ms, last_ms, "
+        "row_count, is_open) VALUES (1, 1, :number, :number, 1, 1, 1, :is_open)"
+    )
+    message = text(
+        "INSERT INTO messages VALUES "
+        "(:number + 2, 1, 1, 1, gen_random_uuid(), :number, 1, 1, 1, 5, 1, 0, '', '', '')"
+    )
+    engine = create_engine(url, connect_args={"options": f"-c search_path={SCHEMA}"})
+    with engine.begin() as connection:
+        for number, is_open in ((1, False), (2, True)):
+            connection.execute(chunk, {"number": number, "is_open": is_open})
+            for table in PARTITIONED:
+                partition = f"{table}_{number} PARTITION OF {table} FOR VALUES IN ({number})"
+                connection.execute(text(f"CREATE TABLE {partition}"))
+            connection.execute(message, {"number": number})
+    engine.dispose()
