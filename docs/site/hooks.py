@@ -39,6 +39,7 @@ PAGES: Final = (
     "sdk/README.md",
     "spark/README.md",
     "spark/JOBS.md",
+    "spark/src/*/*/DESIGN.md",
     "testing/README.md",
     "services/query/EXPORTS.md",
     "services/*/src/*/DESIGN.md",

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 
 from eruca.exporting.columns import COLUMNS, arrow_schema
-from eruca.tables.committing import ExportTable
+from eruca.exporting.ranges import Queue, Range
+from eruca.tables.batches import Batch
+from eruca.tables.committing import ExportTable, commit_once
+from eruca.tables.files import written_files
 from eruca.tables.targets import opened
+from support.export_service import batch_of
 
 Kind = Literal["delta", "iceberg"]
 _READ = ["topic", "broker_name", "queue_id", "queue_offset"]
@@ -73,3 +80,28 @@ class LocalTable:
             one.summary is not None and "eruca.positions" in one.summary.additional_properties
             for one in snapshots
         )
+
+
+def export_batch(
+    table: ExportTable, number: int, after: Batch | None, topic: str = "orders"
+) -> Batch:
+    """Write and commit ten rows."""
+    commit = uuid.uuid4().hex
+    rows = batch_of(
+        Range(Queue(topic, "broker-a", 0), number * 10, number * 10 + 10), list(COLUMNS)
+    )
+    directory = Path(unquote(urlsplit(table.data_uri).path)) / commit / "day=2026-11-21"
+    directory.mkdir(parents=True)
+    pq.write_table(pa.Table.from_batches([rows]), directory / "part-0.parquet")
+    files = written_files(table.data_uri, commit)
+    batch = Batch(number, commit, f'{{"next": {number}}}', 10, 0, 0, 2)
+    commit_once(table, after, files, batch)
+    return batch
+
+
+def export_batches(table: ExportTable, count: int) -> list[Batch]:
+    """Write and commit batches, each after the one before."""
+    batches: list[Batch] = []
+    for number in range(count):
+        batches.append(export_batch(table, number, batches[-1] if batches else None))
+    return batches

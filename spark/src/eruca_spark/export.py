@@ -125,7 +125,8 @@ class BatchWriter:
         """
         self.is_writing = True
         try:
-            self._write(rows, batch)
+            with self._lake.files.writing():
+                self._write(rows, batch)
         finally:
             self.is_writing = False
 
@@ -133,9 +134,9 @@ class BatchWriter:
         lake = self._lake
         ranges = ranges_of(lake.files, batch)
         query = query_id(lake.files)
-        finished = lake.manifest(batch)
+        finished = lake.covering(batch)
         if finished is not None:
-            if (finished.query_id, finished.ranges) != (query, ranges):
+            if not finished.stands_for(batch, query, ranges):
                 raise LakeError(
                     f"{lake.root} has another batch {batch}, from a deleted checkpoint; export"
                     " into an empty directory"

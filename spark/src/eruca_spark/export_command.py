@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import cache
 from typing import Annotated, Final, Literal
 
@@ -26,10 +25,9 @@ from eruca_spark.command_options import (
     source_options,
 )
 from eruca_spark.export import run_export, waiting_rows
-from eruca_spark.failures import name_of, reason_of
 from eruca_spark.lake import Lake, LakeError
 from eruca_spark.lake_files import LakeBusyError
-from eruca_spark.outcomes import DONE, INTERRUPTED, error_document, export_document, line_of
+from eruca_spark.outcomes import DONE, INTERRUPTED, export_document, line_of, told_errors
 from eruca_spark.progress import RowsBar
 from eruca_spark.shell import (
     check_master,
@@ -118,7 +116,7 @@ def export(
     check_master(master)
     pairs_of(conf, "--conf")
     with (
-        _told_errors(is_told=output == "json"),
+        told_errors("export", is_told=output == "json"),
         interruption() as interrupted,
     ):
         if is_table:
@@ -200,8 +198,9 @@ def _to_lake(
             is_over=interrupted.is_set,
         )
     manifests = Lake(spark, lake).manifests()
-    rows = counted(sum(manifest.rows for manifest in manifests), "message")
-    return done, f"{lake} has {rows} in {counted(len(manifests), 'batch', 'batches')}"
+    rows = counted(sum(one.rows - one.dropped_rows for one in manifests), "message")
+    batches = counted(sum(one.batch - one.first + 1 for one in manifests), "batch", "batches")
+    return done, f"{lake} has {rows} in {batches}"
 
 
 def _to_table(
@@ -259,15 +258,3 @@ def _say(done: Exported, held: str) -> None:
     if done.damaged_rows:
         console.print(f"damaged, see column damage: {counted(done.damaged_rows, 'message')}")
     console.print(held)
-
-
-@contextmanager
-def _told_errors(*, is_told: bool) -> Iterator[None]:
-    """Print an error as JSON, too, and let it go on."""
-    try:
-        yield
-    except Exception as error:
-        if is_told and not isinstance(error, typer.Exit):
-            document = error_document("export", name_of(error), reason_of(error))
-            sys.stdout.write(f"{line_of(document)}\n")
-        raise

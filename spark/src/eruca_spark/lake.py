@@ -10,6 +10,9 @@ A batch is finished when its manifest exists. The manifest is written last, when
 durable. Files of a batch without a manifest are from an interrupted export; the next run replaces
 them. Batches are numbered 0, 1, 2 …. In every queue each batch begins where the one before ended.
 
+Maintenance merges files, drops days, and lets one manifest stand for adjacent batches without
+files (``first_batch``). The rows of a merged file are in the directory of their last batch.
+
 Spark's readers skip names that begin with an underscore, so every reader can read the rows. Only
 :func:`read_lake` omits unfinished batches.
 """
@@ -17,7 +20,7 @@ Spark's readers skip names that begin with an underscore, so every reader can re
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -34,6 +37,9 @@ LAKE_DDL: Final = ", ".join(
     [*(f"{name} {type_}" for name, type_ in COLUMNS.items()), "dt DATE", "batch INT"]
 )
 _STAGING: Final = ".spark-staging-*"
+
+
+_OF_MAINTENANCE: Final[Mapping[str, object]] = {"dropped_rows": 0, "first_batch": None}
 
 
 class LakeError(Exception):
@@ -53,14 +59,32 @@ class Manifest:
     written_at: str  # RFC 3339, UTC
     files: tuple[tuple[str, int], ...]  # path within the lake, size in bytes
     damaged_rows: int = 0  # of rows: marked in the column damage; earlier versions had none
+    dropped_rows: int = 0  # expired, and deleted with the files that this manifest named
+    first_batch: int | None = None  # this manifest stands for batches since then; None: for one
+
+    @property
+    def first(self) -> int:
+        """The first batch that this manifest stands for."""
+        return self.batch if self.first_batch is None else self.first_batch
 
     def to_json(self) -> str:
-        """Return the stored form."""
+        """Return the stored form, which earlier versions read unless a maintenance changed it."""
         document = asdict(self) | {
             "ranges": [one.to_json() for one in self.ranges],
             "files": [{"path": path, "size": size} for path, size in self.files],
         }
+        for name, untouched in _OF_MAINTENANCE.items():
+            if document[name] == untouched:
+                del document[name]
         return json.dumps(document, indent=1) + "\n"
+
+    def stands_for(self, batch: int, query: str, ranges: Sequence[Range]) -> bool:
+        """Tell whether the batch *batch* of a query, with these ranges, is finished by this one."""
+        if not self.first <= batch <= self.batch or query != self.query_id:
+            return False
+        if self.first == self.batch:
+            return tuple(ranges) == self.ranges
+        return all(any(_includes(mine, one) for mine in self.ranges) for one in ranges)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -82,16 +106,18 @@ def chain_faults(manifests: Sequence[Manifest]) -> list[str]:
     """Return the gaps between batches, one sentence each; empty if there are none."""
     faults = []
     ends: dict[Queue, Range] = {}
-    for number, manifest in enumerate(manifests):
-        if manifest.batch != number:
-            faults.append(f"batch {number} is missing before batch {manifest.batch}")
+    number = 0
+    for manifest in manifests:
+        if manifest.first != number:
+            faults.append(f"batch {number} is missing before batch {manifest.first}")
             break
+        number = manifest.batch + 1
         for one in manifest.ranges:
             before = ends.get(one.queue)
             if before is not None and one.start != before.end and not is_another(before, one):
                 faults.append(
-                    f"batch {number}: expected {one.queue.text} to continue at {before.end},"
-                    f" found {one.start}"
+                    f"batch {manifest.batch}: expected {one.queue.text} to continue at"
+                    f" {before.end}, found {one.start}"
                 )
             ends[one.queue] = one
     return faults
@@ -102,12 +128,73 @@ def is_another(before: Range, now: Range) -> bool:
     return None not in (before.topic_id, now.topic_id) and before.topic_id != now.topic_id
 
 
-class Lake:
+def joined_ranges(of_batches: Sequence[Sequence[Range]]) -> tuple[Range, ...]:
+    """Return the ranges of consecutive batches; those that continue each other are joined."""
+    joined: list[Range] = []
+    last: dict[Queue, int] = {}  # the place of a queue's last range in the list
+    for one in (one for ranges in of_batches for one in ranges):
+        place = last.get(one.queue)
+        before = None if place is None else joined[place]
+        if before is not None and (before.end, before.topic_id) == (one.start, one.topic_id):
+            joined[last[one.queue]] = before._replace(end=one.end)
+        else:
+            last[one.queue] = len(joined)
+            joined.append(one)
+    return tuple(joined)
+
+
+def _includes(whole: Range, part: Range) -> bool:
+    return (
+        (whole.queue, whole.topic_id) == (part.queue, part.topic_id)
+        and whole.start <= part.start
+        and part.end <= whole.end
+    )
+
+
+class Catalogue:
+    """The manifests of a lake; requires no Spark."""
+
+    def __init__(self, files: LakeFiles) -> None:
+        self.files = files
+
+    def manifest(self, batch: int) -> Manifest | None:
+        """Return the manifest with this number; None if there is none."""
+        text = self.files.read(_manifest_path(batch))
+        return None if text is None else Manifest.from_json(text)
+
+    def manifests(self) -> list[Manifest]:
+        """Return all manifests, in order."""
+        # In ascending order: a manifest that stands for others is written before they are deleted.
+        texts = (self.files.read(path) for path, _ in self.files.glob("_manifest/*.json"))
+        found = [Manifest.from_json(text) for text in texts if text is not None]
+        covered = {batch for one in found for batch in range(one.first, one.batch)}
+        return [manifest for manifest in found if manifest.batch not in covered]
+
+    def covering(self, batch: int) -> Manifest | None:
+        """Return the manifest that stands for a batch; None if the batch is not finished."""
+        own = self.manifest(batch)
+        if own is not None:
+            return own
+        later = (path for path, _ in self.files.glob("_manifest/*.json") if _number(path) > batch)
+        text = self.files.read(next(later, _manifest_path(batch)))
+        next_one = None if text is None else Manifest.from_json(text)
+        return next_one if next_one is not None and next_one.first <= batch else None
+
+    def replace(self, manifest: Manifest) -> None:
+        """Write a manifest, durably; it replaces the one with its number."""
+        self.files.write(_manifest_path(manifest.batch), manifest.to_json())
+
+    def forget(self, batch: int) -> None:
+        """Delete a manifest for which another one stands."""
+        self.files.delete(_manifest_path(batch))
+
+
+class Lake(Catalogue):
     """A lake's catalogue, and operations on its directories."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root.rstrip("/")
-        self.files: LakeFiles = lake_files(spark, self.root)
+        super().__init__(lake_files(spark, self.root))
 
     @property
     def checkpoint(self) -> str:
@@ -119,20 +206,10 @@ class Lake:
         """True if an export was started here, even an empty one."""
         return bool(self.files.glob(CHECKPOINT) or self.files.glob("_manifest"))
 
-    def manifest(self, batch: int) -> Manifest | None:
-        """Return a batch's manifest; None if the batch is not finished."""
-        text = self.files.read(_manifest_path(batch))
-        return None if text is None else Manifest.from_json(text)
-
-    def manifests(self) -> list[Manifest]:
-        """Return all manifests, in order."""
-        texts = (self.files.read(path) for path, _ in self.files.glob("_manifest/*.json"))
-        return [Manifest.from_json(text) for text in texts if text is not None]
-
     def finish(self, manifest: Manifest) -> None:
         """Mark a batch as finished, when its files are durable."""
         self.files.make_durable(path for path, _ in manifest.files)
-        self.files.write(_manifest_path(manifest.batch), manifest.to_json())
+        self.replace(manifest)
 
     def delete_batch(self, batch: int) -> None:
         """Delete the files that an interrupted run has left of a batch."""
@@ -158,16 +235,21 @@ def read_lake(spark: SparkSession, root: str) -> DataFrame:
     lake = Lake(spark, root)
     if not lake.exists:
         raise LakeError(f"there is no lake in {lake.root}")
-    finished = [manifest.batch for manifest in lake.manifests() if manifest.files]
+    manifests = lake.manifests()
+    finished = [manifest.batch for manifest in manifests if manifest.files]
     if not finished:
         return spark.createDataFrame([], LAKE_DDL)
     # Spark puts partition columns last, regardless of the schema.
     rows = spark.read.schema(LAKE_DDL).parquet(lake.root).select(*COLUMNS, "dt", "batch")
-    last = finished[-1]
-    if finished == list(range(last + 1)):
-        return rows.where(f.col("batch") <= last)
+    ends = [-1, *(manifest.batch for manifest in manifests)]
+    if all(end + 1 == one.first for end, one in zip(ends, manifests, strict=False)):
+        return rows.where(f.col("batch") <= finished[-1])
     return rows.where(f.col("batch").isin(finished))
 
 
 def _manifest_path(batch: int) -> str:
     return f"_manifest/{batch:08d}.json"
+
+
+def _number(path: str) -> int:
+    return int(path.rsplit("/", 1)[-1].removesuffix(".json"))

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -19,11 +19,13 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 _LOCK_FILE: Final = "_export.lock"
+_BATCH_LOCK: Final = "_batch.lock"  # held while a batch is written, or a partition is exchanged
+READERS_LOCK: Final = "_readers.lock"  # shared by readers
 _ABANDONED_SECONDS: Final = 6 * 3600.0  # no running job's staging directory is so old
 
 
 class LakeBusyError(Exception):
-    """Another export writes to this lake."""
+    """Another export writes to this lake, or a reader or a maintenance holds it."""
 
 
 class LakeFiles(Protocol):
@@ -47,8 +49,17 @@ class LakeFiles(Protocol):
     def abandoned(self, pattern: str) -> list[str]:
         """Return the matching paths to which no running job can be writing."""
 
-    def locked(self) -> Any:  # noqa: ANN401 - a context manager, however it is made
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lake's lock, if the file system has locks."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Wait until no other process changes the data files, and keep others from it."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Keep the files of the lake: a maintenance replaces none until the block ends."""
+
+    def unread(self) -> AbstractContextManager[None]:
+        """Keep readers waiting, if none holds the lake."""
 
 
 def lake_files(spark: SparkSession, root: str) -> LakeFiles:
@@ -119,11 +130,48 @@ class LocalFiles:
             LakeBusyError: Another process has the lock.
         """
         self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / _LOCK_FILE).open("w") as file:
+        with self._lock(_LOCK_FILE, fcntl.LOCK_EX | fcntl.LOCK_NB, "another export is writing to"):
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Wait until no other process changes the data files, and keep others from it."""
+        with self._lock(_BATCH_LOCK, fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the files of the lake: a maintenance replaces none until the block ends.
+
+        A reader that may not create the lock file, in a lake without one, has no lock.
+        """
+        path = self._root / READERS_LOCK
+        if not path.exists() and not os.access(self._root, os.W_OK):
+            yield
+            return
+        with self._lock(READERS_LOCK, fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def unread(self) -> Iterator[None]:
+        """Keep readers waiting, if none holds the lake.
+
+        Raises:
+            LakeBusyError: A reader holds it.
+        """
+        with self._lock(READERS_LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB, "a job is reading"):
+            yield
+
+    @contextmanager
+    def _lock(self, name: str, operation: int, busy: str = "") -> Iterator[None]:
+        path = self._root / name
+        # Readers need no right to write; NFS requires it for an exclusive lock.
+        is_shared = operation == fcntl.LOCK_SH and path.exists()
+        with path.open("r" if is_shared else "a") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, operation)
             except BlockingIOError as error:
-                raise LakeBusyError(f"another export is writing to {self._root}") from error
+                raise LakeBusyError(f"{busy} {self._root}") from error
             yield
 
     def _sync_folders_above(self, paths: Iterable[str]) -> None:
@@ -188,6 +236,21 @@ class HadoopFiles:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Yield: there are no locks; Spark's checkpoint stops the later of two exports."""
+        yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Yield: there is no maintenance on these file systems."""
+        yield
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Yield: there is no maintenance on these file systems."""
+        yield
+
+    @contextmanager
+    def unread(self) -> Iterator[None]:
+        """Yield: there is no maintenance on these file systems."""
         yield
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a JVM object

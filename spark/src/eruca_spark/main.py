@@ -37,8 +37,9 @@ from eruca_spark.compaction import latest_by_key, write_compacted
 from eruca_spark.export_command import export
 from eruca_spark.failures import name_of, reason_of
 from eruca_spark.java import JavaError
-from eruca_spark.lake import Lake, LakeError, chain_faults
+from eruca_spark.lake import Lake, LakeError, Manifest, chain_faults
 from eruca_spark.lake_files import LakeBusyError
+from eruca_spark.maintain_command import maintain
 from eruca_spark.messages import sound
 from eruca_spark.outcomes import FAULT, INTERRUPTED, WRONG_USAGE, code_of
 from eruca_spark.progress import shown_tasks
@@ -46,7 +47,7 @@ from eruca_spark.replaying import SESSION_SETTINGS as REPLAY_SETTINGS
 from eruca_spark.replaying import replay
 from eruca_spark.report_command import ReportRun
 from eruca_spark.reports.audit import MESSAGE_COLUMNS as AUDIT_COLUMNS
-from eruca_spark.reports.audit import audit_report
+from eruca_spark.reports.audit import audit_report, without_stranded
 from eruca_spark.reports.audit_findings import is_sound
 from eruca_spark.reports.basis import BASIS_COLUMNS
 from eruca_spark.reports.dead_letters import MESSAGE_COLUMNS as DEAD_LETTER_COLUMNS
@@ -118,6 +119,7 @@ def _where(
 
 
 app.command("export")(export)
+app.command("maintain")(maintain)
 
 
 @app.command()
@@ -239,11 +241,15 @@ def audit(
     topics = topics_of(topic, lake)
     source = source_of(lake, url, option, topics)
     faults: list[str] = []
+    manifests: list[Manifest] = []
 
     def report(spark: SparkSession) -> tuple[Report, DataFrame]:
         if lake is not None:
-            faults.extend(chain_faults(Lake(spark, lake).manifests()))
+            manifests.extend(Lake(spark, lake).manifests())
+            faults.extend(chain_faults(manifests))
         rows = source.messages(spark, topics, _with_basis(AUDIT_COLUMNS))
+        if any(manifest.dropped_rows for manifest in manifests):
+            rows = without_stranded(rows)
         return audit_report(rows), rows
 
     run = ReportRun("audit", out, language, source, topics, master, conf)
@@ -277,7 +283,7 @@ def compaction(
     topics = topics_of(topic, lake)
     source = source_of(lake, url, option, topics)
     console = output_console()
-    with command_session("compaction", master, conf) as spark:
+    with command_session("compaction", master, conf) as spark, source.held(spark):
         rows = _user_messages(source.sound_messages(spark, topics))
         latest = latest_by_key(rows, "key" if by == "key" else "sharding_key")
         with shown_tasks(spark, console, "compacting"):
@@ -343,7 +349,7 @@ def replay_command(
         options["replayFrom"] = since
     ReplayOptions.parse(options)
     console = output_console()
-    with command_session("replay", master, conf, REPLAY_SETTINGS) as spark:
+    with command_session("replay", master, conf, REPLAY_SETTINGS) as spark, source.held(spark):
         rows = source.messages(spark, topics)
         if where is not None:
             rows = rows.where(where)

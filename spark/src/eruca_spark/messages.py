@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,10 @@ class MessageSource:
             Options.parse({**self.options, "topic": ",".join(topics)})
         elif self.options.keys() - {"url"}:
             raise OptionError("options of the data source cannot be used with a lake")
+
+    def held(self, spark: SparkSession) -> AbstractContextManager[None]:
+        """Keep the files of a lake until the block ends, whatever a maintenance does."""
+        return nullcontext() if self.lake is None else Lake(spark, self.lake).files.reading()
 
     def text(self, topics: Sequence[str]) -> str:
         """Return the lake or the query services, without secrets."""

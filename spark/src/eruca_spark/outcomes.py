@@ -16,10 +16,16 @@ Code      Meaning
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final, Literal
 
+import typer
+
 from eruca.exporting.exported import Exported
+from eruca_spark.failures import name_of, reason_of
 
 DONE: Final = 0
 FAULT: Final = 1
@@ -55,3 +61,15 @@ def error_document(command: str, error_name: str, text: str) -> dict[str, Any]:
 def line_of(document: dict[str, Any]) -> str:
     """Return a document as one line of JSON."""
     return json.dumps(document, ensure_ascii=False)
+
+
+@contextmanager
+def told_errors(command: str, *, is_told: bool) -> Iterator[None]:
+    """Print an error as JSON, too, and let it go on."""
+    try:
+        yield
+    except Exception as error:
+        if is_told and not isinstance(error, typer.Exit):
+            document = error_document(command, name_of(error), reason_of(error))
+            sys.stdout.write(f"{line_of(document)}\n")
+        raise

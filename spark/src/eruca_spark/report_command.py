@@ -40,6 +40,7 @@ class ReportRun:
         console = output_console()
         with (
             command_session(self.name, self.master, self.conf) as spark,
+            self.source.held(spark),
             shown_tasks(spark, console, f"reporting: {self.name}"),
         ):
             report, messages = make(spark)

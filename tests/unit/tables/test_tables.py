@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from eruca.exporting.columns import COLUMNS
-from eruca.exporting.ranges import Queue, Range
 from eruca.tables.batches import Batch, CommitConflictError, TableError
-from eruca.tables.committing import ExportTable, checked_last_batch, commit_once
-from eruca.tables.files import written_files
+from eruca.tables.committing import checked_last_batch
 from eruca.tables.targets import opened
-from support.export_service import batch_of
-from support.tables import Kind, LocalTable
+from support.tables import Kind, LocalTable, export_batch, export_batches
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -26,27 +20,8 @@ def local(request: pytest.FixtureRequest, tmp_path: Path) -> LocalTable:
     return LocalTable(kind, tmp_path)
 
 
-def export(table: ExportTable, number: int, after: Batch | None, topic: str = "orders") -> Batch:
-    """Write and commit ten rows."""
-    commit = uuid.uuid4().hex
-    rows = batch_of(
-        Range(Queue(topic, "broker-a", 0), number * 10, number * 10 + 10), list(COLUMNS)
-    )
-    directory = Path(unquote(urlsplit(table.data_uri).path)) / commit / "day=2026-11-21"
-    directory.mkdir(parents=True)
-    pq.write_table(pa.Table.from_batches([rows]), directory / "part-0.parquet")
-    files = written_files(table.data_uri, commit)
-    batch = Batch(number, commit, f'{{"next": {number}}}', 10, 0, 0, 2)
-    commit_once(table, after, files, batch)
-    return batch
-
-
 def exported(local: LocalTable, count: int) -> list[Batch]:
-    table = local.opened()
-    batches: list[Batch] = []
-    for number in range(count):
-        batches.append(export(table, number, batches[-1] if batches else None))
-    return batches
+    return export_batches(local.opened(), count)
 
 
 def test_rows_and_record_are_there_together(local: LocalTable) -> None:
@@ -61,7 +36,7 @@ def test_rows_and_record_are_there_together(local: LocalTable) -> None:
 def test_of_two_exporters_one_commits(local: LocalTable) -> None:
     first, second = local.opened(), local.opened()
     assert first.last_batch() is second.last_batch() is None
-    export(first, 0, None)
+    export_batch(first, 0, None)
 
     with pytest.raises(CommitConflictError):
         second.append([], Batch(0, "theirs", "{}", 0, 0, 0, 2))
@@ -78,7 +53,7 @@ def test_a_compaction_or_a_deletion_by_others_is_no_obstacle(local: LocalTable) 
     else:
         local.catalog().load_table("db.table").delete("queue_offset < 5")
 
-    after = export(table, 1, batch)
+    after = export_batch(table, 1, batch)
     assert [row[3] for row in local.offsets()] == list(range(5, 20))
     assert local.opened().last_batch() == after
 
@@ -95,7 +70,7 @@ def test_a_rollback_takes_the_record_back_with_the_rows(local: LocalTable) -> No
 
     assert local.opened().last_batch() == batches[1]
     assert len(local.offsets()) == 20
-    export(local.opened(), 2, batches[1])
+    export_batch(local.opened(), 2, batches[1])
     assert len(local.offsets()) == 30
 
 
@@ -121,7 +96,7 @@ def test_a_record_that_is_gone_is_an_error_unless_the_table_is_adopted(local: Lo
 
 def test_a_table_made_by_hand_is_taken_if_it_is_empty(local: LocalTable) -> None:
     create(local, pa.schema([("topic", pa.string()), ("mine", pa.int64())]))
-    export(local.opened(), 0, None)
+    export_batch(local.opened(), 0, None)
 
     rows = local.rows()
     assert rows.num_rows == 10
@@ -144,7 +119,7 @@ def test_a_table_that_cannot_take_the_columns_is_refused(
 
 
 def test_topics_with_a_percent_sign_are_written(local: LocalTable) -> None:
-    export(local.opened(), 0, None, "%DLQ%billing")
+    export_batch(local.opened(), 0, None, "%DLQ%billing")
     assert {row[0] for row in local.offsets()} == {"%DLQ%billing"}
 
 

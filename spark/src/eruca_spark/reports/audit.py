@@ -63,6 +63,21 @@ def audit_report(messages: DataFrame) -> Report:
     return Report("audit", N_("Audit"), tables, _charts, audit_findings)
 
 
+def without_stranded(messages: DataFrame) -> DataFrame:
+    """Omit damaged messages before the first other one of their queue.
+
+    In a lake whose old days were dropped, they would seem to have a gap behind them: their day is
+    unknown, so they stay for longer.
+    """
+    in_queue = Window.partitionBy(*_QUEUE)
+    sound_offset = f.when(f.col("damage").isNull(), f.col("queue_offset"))
+    first = messages.withColumn("first_sound", f.min(sound_offset).over(in_queue))
+    is_before = f.col("damage").isNotNull() & (
+        f.coalesce(f.col("queue_offset") < f.col("first_sound"), f.lit(False))
+    )
+    return first.where(~is_before).drop("first_sound")
+
+
 def _charts(rows: Mapping[str, TableRows]) -> list[Chart]:
     queues = sorted(rows["queues"], key=is_sound)[:_BARS_MAX]
     return [

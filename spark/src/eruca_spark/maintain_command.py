@@ -1,0 +1,91 @@
+"""The command ``eruca-spark maintain``, which needs neither Spark's JVM nor a service."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import typer
+
+from eruca_spark.lake import LakeError
+from eruca_spark.maintenance.folders import LocalFolders
+from eruca_spark.maintenance.running import Maintained, Maintenance
+from eruca_spark.outcomes import line_of, told_errors
+from eruca_spark.shell import counted, output_console
+
+TARGET_FILE_MIB: Final = 256
+_MIB: Final = 1024 * 1024
+
+
+def maintain(
+    *,
+    lake: Annotated[str, typer.Argument(help="a lake on a local disk")],
+    target_file_mib: Annotated[
+        int,
+        typer.Option(min=1, help="size of merged files in MiB; files below half of it are merged"),
+    ] = TARGET_FILE_MIB,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="days to keep before today (UTC); older ones are deleted; default: all"
+        ),
+    ] = None,
+    output: Annotated[
+        Literal["text", "json"], typer.Option(help="json: one document that says what was done")
+    ] = "text",
+) -> None:
+    """Merge small files of a lake, and delete days that have expired.
+
+    It may run beside an export. Readers that list the lake see each row once at any moment.
+
+    Exit codes: 0 done, 1 fault, 2 wrong usage, 75 run it again later.
+    """
+    with told_errors("maintain", is_told=output == "json"):
+        root = lake_path(lake)
+        folders = LocalFolders(root)
+        with folders.maintaining():
+            done = Maintenance(folders).run(
+                target_file_mib * _MIB, keep_days=keep, today=datetime.now(UTC).date()
+            )
+    if output == "json":
+        outcome = "done" if done.has_changed else "nothing_new"
+        document = {"command": "maintain", "outcome": outcome, "target": lake, **asdict(done)}
+        sys.stdout.write(f"{line_of(document)}\n")
+    else:
+        _say(lake, done)
+
+
+def lake_path(lake: str) -> Path:
+    """Return the directory of a lake on this machine.
+
+    Raises:
+        LakeError: There is none, or the lake is on another file system.
+    """
+    scheme = urlsplit(lake).scheme
+    if scheme not in ("", "file"):
+        raise LakeError(
+            f"expected a lake on a local disk, found {lake}: other file systems cannot replace"
+            " files in one step; export to delta:… or iceberg:… there, and maintain the table"
+        )
+    root = Path(urlsplit(lake).path if scheme else lake).absolute()
+    if not (root / "_manifest").is_dir():
+        raise LakeError(f"there is no lake in {root}")
+    return root
+
+
+def _say(lake: str, done: Maintained) -> None:
+    console = output_console()
+    if done.recovered:
+        console.print("recovered a maintenance that was interrupted")
+    if done.dropped_files:
+        rows, files = counted(done.dropped_rows, "message"), counted(done.dropped_files, "file")
+        console.print(f"deleted: {rows} in {files}")
+    if done.new_files:
+        merged, new = counted(done.merged_files, "file"), counted(done.new_files, "file")
+        console.print(f"merged: {merged} into {new}")
+    if not done.has_changed:
+        console.print(f"{lake} needs no maintenance")

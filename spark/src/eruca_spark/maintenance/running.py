@@ -1,0 +1,201 @@
+"""Carry out changes of a lake; a kill at any moment leaves what the next run completes or undoes.
+
+A change is prepared in the directory ``_maintenance``, which readers ignore. The exchange of two
+directories makes it visible as a whole. DESIGN.md has the states and the reasons.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final
+
+from eruca_spark.lake import Catalogue, LakeError
+from eruca_spark.maintenance.folders import LakeFolders
+from eruca_spark.maintenance.plan import (
+    Change,
+    LakeFile,
+    after,
+    expired,
+    folded,
+    mergeable,
+    merged_path,
+)
+
+WORK: Final = "_maintenance"
+INTENT: Final = f"{WORK}/intent.json"
+_STAGED: Final = f"{WORK}/staged"  # merged files, with their paths of the lake
+_BESIDE: Final = f"{WORK}/beside"  # the new content of a partition; after the exchange the old one
+
+
+@dataclass(slots=True)
+class Maintained:
+    """The result of a run."""
+
+    merged_files: int = 0
+    new_files: int = 0
+    merged_rows: int = 0
+    dropped_files: int = 0
+    dropped_rows: int = 0
+    folded_batches: int = 0  # without a manifest of their own since this run
+    recovered: bool = False  # a change of an interrupted run was completed or undone
+
+    @property
+    def has_changed(self) -> bool:
+        """True if the lake is different from before."""
+        return bool(self.new_files or self.dropped_files or self.folded_batches or self.recovered)
+
+
+class Maintenance:
+    """One maintenance of a lake; another one must not run at the same time.
+
+    Args:
+        folders: The lake's directories.
+        new_name: Returns a name that no file of the lake has.
+    """
+
+    def __init__(
+        self, folders: LakeFolders, new_name: Callable[[], str] = lambda: uuid.uuid4().hex
+    ) -> None:
+        self._folders = folders
+        self._catalogue = Catalogue(folders)
+        self._new_name = new_name
+        self.done = Maintained()
+
+    def run(
+        self,
+        target_bytes: int,
+        *,
+        keep_days: int | None = None,
+        today: date,
+        watch: Callable[[Maintained], None] = lambda _: None,
+    ) -> Maintained:
+        """Recover, drop, merge, and fold manifests.
+
+        Args:
+            target_bytes: The size of merged files.
+            keep_days: Days before *today* that are kept; None: all.
+            today: The day in UTC.
+            watch: Called after each change.
+
+        Raises:
+            LakeBusyError: A reader holds the lake.
+            LakeError: A file of the lake is missing or unreadable.
+        """
+        self._check_readers()
+        self._recover()
+        if keep_days is not None:
+            self._drop(today - timedelta(days=keep_days), watch)
+        for groups in mergeable(self._catalogue.manifests(), target_bytes).values():
+            self._merge(groups)
+            watch(self.done)
+        self._fold()
+        return self.done
+
+    def _recover(self) -> None:
+        """Complete or undo the change of an interrupted run."""
+        text = self._folders.read(INTENT)
+        if text is not None:
+            change = Change.from_json(text)
+            with self._alone():
+                if not self._folders.exists(change.removed[0].path):
+                    self._record(change)
+                self._folders.delete(INTENT)
+            self.done.recovered = True
+        self._folders.delete(WORK)
+
+    def _drop(self, oldest: date, watch: Callable[[Maintained], None]) -> None:
+        for partition, files in expired(self._catalogue.manifests(), oldest).items():
+            rows = tuple(self._folders.rows(file.path) for file in files)
+            change = Change(self._new_name(), partition, files, rows, is_drop=True)
+            self._carry_out(change)
+            self.done.dropped_files += len(files)
+            self.done.dropped_rows += sum(rows)
+            watch(self.done)
+
+    def _merge(self, groups: Sequence[Sequence[LakeFile]]) -> None:
+        name = self._new_name()
+        added, rows = [], []
+        for number, group in enumerate(groups):
+            counts = [self._folders.rows(file.path) for file in group]
+            path = merged_path(group, name, number)
+            staged = f"{_STAGED}/{path}"
+            written = self._folders.merge([file.path for file in group], staged)
+            if written != sum(counts):
+                raise LakeError(f"expected {sum(counts)} rows in {staged}, found {written}")
+            self._folders.make_durable([staged])
+            [(_, size)] = self._folders.glob(staged)
+            added.append(LakeFile(path, size))
+            rows += counts
+        removed = tuple(file for group in groups for file in group)
+        partition = removed[0].partition
+        self._carry_out(Change(name, partition, removed, tuple(rows), tuple(added)))
+        self.done.merged_files += len(removed)
+        self.done.new_files += len(added)
+        self.done.merged_rows += sum(rows)
+
+    def _carry_out(self, change: Change) -> None:
+        folders = self._folders
+        with self._alone():
+            self._prepare(change)
+            folders.write(INTENT, change.to_json())
+            # From here on every reader sees the new files instead of the old ones.
+            folders.exchange(_BESIDE, change.partition)
+            self._record(change)
+            folders.delete(INTENT)
+        folders.delete(WORK)
+
+    def _prepare(self, change: Change) -> None:
+        """Build the new content of the partition beside it."""
+        folders = self._folders
+        gone = {file.path for file in change.removed}
+        gone |= {_checksum(path) for path in gone}
+        kept = [path for path in folders.files_below(change.partition) if path not in gone]
+        folders.create(_BESIDE)
+        links = [(path, path) for path in kept]
+        links += [(f"{_STAGED}/{file.path}", file.path) for file in change.added]
+        names = []
+        for source, path in links:
+            name = f"{_BESIDE}/{path.removeprefix(change.partition + '/')}"
+            folders.link(source, name)
+            names.append(name)
+        folders.make_durable(names)
+
+    def _record(self, change: Change) -> None:
+        """Let the manifests say what the exchange has made visible."""
+        batches = sorted({file.batch for file in (*change.removed, *change.added)})
+        # A batch with files has a manifest of its own: only those without are folded.
+        named = [self._catalogue.manifest(batch) for batch in batches]
+        for manifest in after([one for one in named if one is not None], change):
+            self._catalogue.replace(manifest)
+        self._folders.delete_if_empty(change.partition)
+
+    def _fold(self) -> None:
+        manifests = self._catalogue.manifests()
+        before = {manifest.batch for manifest in manifests}
+        for manifest in folded(manifests):
+            self._catalogue.replace(manifest)
+            covered = [batch for batch in range(manifest.first, manifest.batch) if batch in before]
+            for batch in covered:
+                self._catalogue.forget(batch)
+            self.done.folded_batches += len(covered)
+
+    def _check_readers(self) -> None:
+        """Fail early, before files are merged."""
+        with self._folders.unread():
+            pass
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for a batch of an export; refuse to go on beside a reader that holds the lake."""
+        with self._folders.writing(), self._folders.unread():
+            yield
+
+
+def _checksum(path: str) -> str:
+    """Return the name of the checksum that Hadoop's local files have."""
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/.{name}.crc"
