@@ -16,7 +16,9 @@ from eruca.contract.errors import UnavailableError
 from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store import cold_reads
 from eruca_broker.store.cold_reads import FETCHES, TRIES_MAX, bring
+from eruca_broker.store.files import residency
 from eruca_broker.store.files.residency import (
+    TRUST_SECONDS,
     Mapped,
     NotInMemoryError,
     Stretch,
@@ -209,6 +211,74 @@ def test_the_kernel_is_asked_what_is_in_memory(tmp_path: Path) -> None:
         mapped.need(0, 64 * 4096)  # nothing is asked outside of an attempt
         assert pread(file.fileno(), 10, 64 * 4096 - 4) == path.read_bytes()[-4:]
         assert len(attempt(partial(pread, file.fileno(), 10, 64 * 4096 - 4))) == 4
+
+
+def test_the_kernel_is_not_asked_about_what_was_just_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1_000))
+    now, asked = 100.0, list[tuple[int, int]]()
+
+    def asks(begin: int, end: int) -> bool:
+        asked.clear()
+        assert attempt(partial(mapped.missing, begin, end)) == [
+            Stretch(str(path), begin, end)
+        ] * len(asked)
+        return bool(asked)
+
+    def in_memory_until(_: int, begin: int, end: int) -> int:
+        asked.append((begin, end))
+        return begin  # nothing is
+
+    monkeypatch.setattr(residency, "monotonic", lambda: now)
+    monkeypatch.setattr(residency, "in_memory_until", in_memory_until)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        mapped = Mapped(str(path), mapping)
+        assert asks(0, 1)
+
+        mapped.written(100, 200)
+        assert not asks(100, 200)
+        assert not asks(150, 160)
+        assert asks(99, 200)
+        assert asks(100, 201)
+
+        now += 0.6 * TRUST_SECONDS
+        mapped.written(200, 300)
+        assert not asks(100, 300)
+        now += 0.6 * TRUST_SECONDS
+        assert asks(199, 300)
+        assert not asks(200, 300)
+        mapped.written(300, 400)
+        assert not asks(200, 400)
+        now += TRUST_SECONDS
+        assert not asks(300, 400)
+        assert asks(299, 400)
+        now += 0.1
+        assert asks(300, 400)
+
+        mapped.written(400, 500)
+        mapped.written(450, 480)  # the rest was taken back
+        assert not asks(450, 480)
+        assert asks(440, 480)
+        assert asks(450, 481)
+        mapped.written(600, 700)  # others lie between
+        assert not asks(600, 700)
+        assert asks(470, 700)
+
+
+async def test_a_reader_at_the_logs_end_asks_the_kernel_nothing(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: int) -> int:
+        raise AssertionError("the kernel is asked")
+
+    monkeypatch.setattr(residency, "in_memory_until", ask)
+    await store.append(batch("orders", 0, [b"new"]))
+
+    found = attempt(partial(read, store, len(BODIES)))
+
+    assert bodies(found) == [b"new"]
 
 
 def test_a_file_that_is_deleted_meanwhile_is_no_fault(tmp_path: Path) -> None:

@@ -18,11 +18,16 @@ from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
 from eruca.core.filters.sql92 import Sql92Filter
-from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.consume_queue_entry import ENTRY, ENTRY_SIZE, Entries
 from eruca_broker.core.consuming.known_mismatches import KnownMismatches
 from eruca_broker.core.damage import RESTORE_FIX, Damage
 from eruca_broker.core.offset_search import partition_point
-from eruca_broker.core.records.stored_proof import WRONG_PLACE, fault_of, sound_count
+from eruca_broker.core.records.stored_proof import (
+    WRONG_PLACE,
+    fault_of,
+    sizes_of_run,
+    sound_count,
+)
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
@@ -223,6 +228,24 @@ class QueueReader:
         Raises:
             UnavailableError: The queue's files cannot be read, or lack the messages at *offset*.
         """
+        if tag_codes is None and sql92 is None:
+            plain = self._plain_read(topic, queue_id, offset, count_max, bytes_max)
+            if plain is not None:
+                return plain
+        limits = ScanLimits(count_max, bytes_max, scan_work_max)
+        return self._read(topic, queue_id, offset, limits, tag_codes, sql92)
+
+    def _read(  # noqa: PLR0917 - as :meth:`read` has them
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        limits: ScanLimits,
+        tag_codes: frozenset[int] | None,
+        sql92: Sql92Filter | None,
+    ) -> QueueRead:
+        """Return messages as :meth:`read` does, wherever they are."""
+        count_max, bytes_max, _ = limits
         source: _Source | None = None
         try:
             lowest, highest = self._range_for(topic, queue_id, offset)
@@ -235,7 +258,6 @@ class QueueReader:
                 return self._nothing(offset, lowest, highest)
             log, queue = source.log, source.queue
             if sql92 is not None:
-                limits = ScanLimits(count_max, bytes_max, scan_work_max)
                 entries, begin, found = self._scan(source, offset, sql92, limits)
                 taken = take_found(log, found)
             else:
@@ -250,16 +272,8 @@ class QueueReader:
                     damage = self._damage(log, (topic, queue_id), begin, entries, taken)
                     following = damage.queue_offset + 1
                     return QueueRead(PullStatus.DAMAGED, following, lowest, highest, damage=damage)
-                return self.read(
-                    topic,
-                    queue_id,
-                    offset,
-                    count_max=sound,
-                    bytes_max=bytes_max,
-                    tag_codes=tag_codes,
-                    sql92=sql92,
-                    scan_work_max=scan_work_max,
-                )
+                fewer = limits._replace(count_max=sound)
+                return self._read(topic, queue_id, offset, fewer, tag_codes, sql92)
         except OutsideLogError as error:
             if source is not None and source.is_tier:
                 raise UnavailableError(
@@ -285,6 +299,36 @@ class QueueReader:
             copied_size=taken.size if is_copied else 0,
             scan_work=taken.work,
         )
+
+    def _plain_read(
+        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int
+    ) -> QueueRead | None:
+        """Return messages that lie back to back in the log here, all of them valid.
+
+        None if they do not: most reads need no more.
+        """
+        if self.tier is not None or (topic, queue_id) in self._dispatcher.rebuilding:
+            return None
+        try:
+            queue = self._queues.existing(topic, queue_id)
+            if queue is None or not queue.min_offset <= offset < queue.max_offset:
+                return None
+            lowest, highest = queue.min_offset, queue.max_offset
+            count = min(count_max, highest - offset)
+            entries = queue.entry_bytes(offset, count)
+        except (OSError, DamagedQueueError):
+            return None
+        begin = ENTRY.unpack_from(entries)[0]
+        last, last_size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)
+        size = last + last_size - begin
+        run = self._log.run(begin, size) if size <= bytes_max else None
+        if run is None:
+            return None
+        at, records = run
+        sizes = sizes_of_run(entries, at, size, topic, queue_id, offset)
+        if sizes is None:
+            return None
+        return QueueRead(PullStatus.FOUND, offset + count, lowest, highest, sizes, [records], size)
 
     def _source(self, topic: str, queue_id: int, offset: int) -> _Source | None:
         """Return where the message at *offset*, which is in the range, is; None: nowhere."""

@@ -24,6 +24,10 @@ CALLERS = (
     "tests/unit/broker/core/log/test_copied_run.py",
     "tests/unit/broker/core/records/test_stored_proof.py"
     "::test_what_is_compiled_says_what_python_says",
+    "tests/unit/broker/core/records/test_stored_proof.py"
+    "::test_a_run_is_taken_if_each_of_its_records_is_proved",
+    "tests/unit/broker/core/records/test_stored_proof.py"
+    "::test_records_that_do_not_lie_back_to_back_are_no_run",
     "tests/unit/broker/core/test_record_columns.py",
     "tests/store/test_dispatcher.py",
     "tests/store/test_key_index.py",

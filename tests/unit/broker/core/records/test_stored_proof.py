@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -18,7 +19,14 @@ from eruca.contract.records import (
     decode_record,
     encode_record,
 )
-from eruca_broker.core.records.stored_proof import fault_of, proved_rows, sound_count
+from eruca_broker.core.consume_queue_entry import encode_entry
+from eruca_broker.core.native.library import address_of
+from eruca_broker.core.records.stored_proof import (
+    fault_of,
+    proved_rows,
+    sizes_of_run,
+    sound_count,
+)
 from support.records import RECORDS, example_record
 
 V6 = Host.parse("2001:db8::7", 4_000)
@@ -161,3 +169,55 @@ def test_a_checksum_covers_what_the_layout_hangs_on() -> None:
 
     for bit in (SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, HOST_BITS):
         assert fault_of(flipped(encoded, 39, int(bit))) is not None
+
+
+def sizes_of(records: list[bytes], entries: bytes, **changes: object) -> bytes | None:
+    buffer = bytearray(b"".join(records))
+    place: dict[str, object] = {"topic": "orders", "queue_id": 2, "queue_offset": QUEUE_OFFSET}
+    return sizes_of_run(entries, address_of(buffer), len(buffer), **(place | changes))  # type: ignore[arg-type]
+
+
+def entries_of(records: list[bytes]) -> bytes:
+    starts = accumulate(map(len, records[:-1]), initial=LOG_OFFSET)
+    return b"".join(
+        encode_entry(start, len(record), number)
+        for number, (start, record) in enumerate(zip(starts, records, strict=True))
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), count=st.integers(1, 6))
+def test_a_run_is_taken_if_each_of_its_records_is_proved(data: st.DataObject, count: int) -> None:
+    records = queued(count, with_checksum=data.draw(st.booleans()))
+    entries = entries_of(records)
+    if data.draw(st.booleans()):
+        row = data.draw(st.integers(0, count - 1))
+        at = data.draw(st.integers(0, len(records[row]) - 1))
+        records[row] = flipped(records[row], at, data.draw(st.integers(1, 255)))
+
+    sizes = b"".join(len(record).to_bytes(4) for record in records)
+    expected = sizes if sound(records) == count else None
+    assert sizes_of(records, entries) == expected
+
+
+@pytest.mark.parametrize(
+    "changes", [{"topic": "orderz"}, {"queue_id": 3}, {"queue_offset": QUEUE_OFFSET - 1}]
+)
+def test_a_run_of_another_queue_is_not_taken(changes: dict[str, object]) -> None:
+    records = queued(3)
+
+    assert sizes_of(records, entries_of(records), **changes) is None
+
+
+def test_records_that_do_not_lie_back_to_back_are_no_run() -> None:
+    records = queued(3)
+    entries = entries_of(records)
+
+    for wrong in (
+        entries[:20] + encode_entry(LOG_OFFSET, len(records[1]), 0) + entries[40:],
+        encode_entry(LOG_OFFSET + 1, len(records[0]), 0) + entries[20:],
+        encode_entry(LOG_OFFSET, len(records[0]) - 1, 0) + entries[20:],
+        entries[:40] + encode_entry(LOG_OFFSET, 2**31 - 1, 0),
+        entries[:40],
+    ):
+        assert sizes_of(records, wrong) is None

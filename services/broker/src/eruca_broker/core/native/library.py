@@ -113,6 +113,11 @@ whole_records: Final = _function(
 prove_queued: Final = _function(
     "prove_queued", c_uint32, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p
 )
+prove_entries: Final = _function(
+    "prove_entries",
+    c_uint32,
+    *(c_char_p, c_uint32, c_void_p, c_uint32, c_int64, c_void_p, c_void_p, c_void_p),
+)
 gather_records: Final = _function(
     "gather_records", None, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p
 )

@@ -41,7 +41,8 @@ enum {
     BORN_TIMESTAMP = 40,
     BORN_HOST = 48,
 
-    PROPERTIES_HEAD_SIZE = 2 /* bytes of the properties' length */
+    PROPERTIES_HEAD_SIZE = 2, /* bytes of the properties' length */
+    QUEUE_ENTRY_SIZE = 20     /* bytes of a consume queue's entry */
 };
 
 /* The values that every record of a request must have. */

@@ -20,8 +20,7 @@ enum {
     BATCH_SIZES = 16,
     SINGLE_HEAD_SIZE = 20,
 
-    IPV4_HOST_SIZE = 8, /* bytes of an address with its port */
-    ENTRY_SIZE = 20     /* bytes of a consume queue's entry */
+    IPV4_HOST_SIZE = 8 /* bytes of an address with its port */
 };
 
 /* Whether a record is valid; sets the place of its properties. */
@@ -203,7 +202,7 @@ EXPORTED void stamp_records(uint8_t *record, uint32_t count, int64_t queue_offse
                             crc32_function *crc32)
 {
     uint8_t *const first = record;
-    for (uint32_t row = 0; row < count; row++, entry += ENTRY_SIZE) {
+    for (uint32_t row = 0; row < count; row++, entry += QUEUE_ENTRY_SIZE) {
         const uint32_t size = load32(record);
         store64(record + QUEUE_OFFSET, (uint64_t)(queue_offset + row));
         store64(record + LOG_OFFSET, (uint64_t)log_offset);
@@ -226,7 +225,7 @@ EXPORTED void stamp_records(uint8_t *record, uint32_t count, int64_t queue_offse
 EXPORTED void enter_records(uint32_t count, int64_t log_offset, const struct found *found,
                             uint8_t *entry)
 {
-    for (uint32_t row = 0, start = 0; row < count; row++, entry += ENTRY_SIZE) {
+    for (uint32_t row = 0, start = 0; row < count; row++, entry += QUEUE_ENTRY_SIZE) {
         const uint32_t end = found->records[row].end;
         store64(entry, (uint64_t)(log_offset + start));
         store32(entry + 8, end - start);

@@ -182,6 +182,31 @@ EXPORTED uint32_t prove_queued(const uint8_t *record, uint32_t total, const uint
     return count;
 }
 
+/*
+ * Count the leading records of a queue that are as they were written, as prove_queued does, if
+ * `count` of them lie back to back: from `record` on, `total` bytes. `entries` has their places in
+ * the log. Their sizes go to `sizes`. 0 if they do not lie so, or the first one is damaged.
+ */
+EXPORTED uint32_t prove_entries(const uint8_t *entries, uint32_t count, const uint8_t *record,
+                                uint32_t total, int64_t queue_offset, const struct place *queue,
+                                crc32_function *crc32, uint8_t *sizes)
+{
+    struct place place = *queue;
+    uint64_t end = load64(entries);
+    place.log_offset = (int64_t)end;
+    place.queue_offset = queue_offset;
+    for (uint32_t row = 0; row < count; row++) {
+        const uint8_t *const entry = entries + QUEUE_ENTRY_SIZE * (size_t)row;
+        if (load64(entry) != end)
+            return 0;
+        memcpy(sizes + 4 * (size_t)row, entry + 8, 4);
+        end += load32(entry + 8);
+    }
+    if (end != load64(entries) + total)
+        return 0;
+    return prove_queued(record, total, sizes, NULL, &place, crc32);
+}
+
 /* Neighbouring records of a run: one queue, one store time, hosts of the same families. */
 struct run_batch {
     int64_t queue_offset;     /* of the first one; the others follow without a gap */

@@ -9,7 +9,7 @@ at once, as they always did.
 
 A page can leave memory after the question. Then the loop waits for it, as for any page fault; the
 process's major faults count it. For the same reason an answer is trusted for a second: the kernel
-is not asked again about pages that were just there.
+is not asked again about pages that were just there. Nor is it asked about what was just written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from math import inf
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -107,21 +108,27 @@ def is_attempting() -> bool:
 class Mapped:
     """A mapped file, asked about before its bytes are touched."""
 
-    __slots__ = ("_address", "_known", "_size", "path")
+    __slots__ = ("_known", "_older", "_recent", "_size", "_written_to", "address", "path")
 
     def __init__(self, path: str, buffer: mmap.mmap) -> None:
         self.path = path
         self._size = len(buffer)
+        # Everything from there on was written at that time or later; the time is monotonic.
+        self._recent = self._older = (self._size, -inf)
+        self._written_to = 0
         # By the MiB of its beginning: a stretch that was in memory at a time.
         self._known: dict[int, tuple[int, int, float]] = {}
         # The array goes at once: it would keep the mapping from being closed.
-        self._address = address_of_array(np.frombuffer(buffer, np.uint8), np.uint8)
+        self.address = address_of_array(np.frombuffer(buffer, np.uint8), np.uint8)
 
     def missing(self, begin: int, end: int) -> list[Stretch]:
         """Return the bytes from *begin* to *end* if some are not in memory, in an attempt."""
         if not _thread.is_attempting:
             return []
         now = monotonic()
+        for first, written_at in (self._older, self._recent):
+            if first <= begin and end <= self._written_to and now - written_at <= TRUST_SECONDS:
+                return []  # mostly: what a reader at the log's end reads
         part = begin >> _PART_BITS
         known = self._known.get(part)
         if known is not None:
@@ -129,13 +136,22 @@ class Mapped:
             if first <= begin and end <= last and now - asked_at <= TRUST_SECONDS:
                 return []
         # The next reads go on behind this one.
-        until = in_memory_until(self._address, begin, min(end + _ASKED_AHEAD_SIZE, self._size))
+        until = in_memory_until(self.address, begin, min(end + _ASKED_AHEAD_SIZE, self._size))
         if until < end:
             return [Stretch(self.path, begin, end)]
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         self._known[part] = begin, until, now
         return []
+
+    def written(self, begin: int, end: int) -> None:
+        """Note that the bytes from *begin* to *end* were just written, and so are in memory."""
+        now = monotonic()
+        if begin != self._written_to:
+            self._older = self._recent = begin, now
+        elif now - self._recent[1] > TRUST_SECONDS / 2:
+            self._older, self._recent = self._recent, (begin, now)
+        self._written_to = end
 
     def need(self, begin: int, end: int) -> None:
         """Go on if the bytes from *begin* to *end* are in memory, or outside an attempt.

@@ -260,6 +260,9 @@ class CommitLog:
             raise
         self._new_segments = 0
         self.written_offset = self.end_offset
+        for segment, position, _ in added:
+            end = min(self.written_offset, segment.end_offset) - segment.base_offset
+            segment.mapped.written(position, end)
 
     def take_back(self) -> None:
         """Undo everything added since the last write, including the rest of a failed write."""
@@ -352,6 +355,27 @@ class CommitLog:
         if not is_needed:
             segment.mapped.need(start, start + size)
         return memoryview(segment.buffer)[start : start + size]
+
+    def run(self, start: int, size: int) -> tuple[int, memoryview] | None:
+        """Return the memory address of *size* written bytes from *start* on, and the bytes.
+
+        The address is valid as long as the bytes are used. None if they do not lie in one segment,
+        or are not within the log.
+
+        Raises:
+            NotInMemoryError: Some are not in memory, in an attempt.
+        """
+        segment = self.segment_at(start)
+        if segment is None or size <= 0:
+            return None
+        first = start - segment.base_offset
+        end = first + size
+        if end > segment.size or start + size > self.written_offset:
+            return None
+        mapped = segment.mapped
+        if missing := mapped.missing(first, end):
+            raise NotInMemoryError(missing)
+        return mapped.address + first, memoryview(segment.buffer)[first:end]
 
     def views(self, starts: Sequence[int], ends: Sequence[int]) -> list[memoryview]:
         """Return written stretches, each within one segment; neighbours mostly share one.

@@ -231,6 +231,12 @@ class ConsumeQueue:
         count = min(count, self.max_offset - first)
         return view_entries(self.files.read(first, count) if count > 0 else b"")
 
+    def entry_bytes(self, first: int, count: int) -> bytes:
+        """Return the bytes of *count* entries from queue offset *first* on, which are present."""
+        assert self.min_offset <= first, first
+        assert count <= self.max_offset - first, count
+        return self.files.read(first, count)
+
     def put(self, queue_offset: int, log_offset: int, size: int, tags_code: int) -> int:
         """Write one entry; like :meth:`put_run`."""
         data = encode_entry(log_offset, size, tags_code)
