@@ -14,6 +14,7 @@ from eruca.exporting.ranges import Queue
 from eruca.tables.batches import Batch
 from eruca.tables.committing import DataFile, ExportTable
 from eruca_spark.table_export import table_exporter
+from support.command_line import Eruca
 from support.export_service import ExportService
 from support.tables import Kind, LocalTable
 
@@ -60,6 +61,29 @@ def test_each_batch_is_a_commit_and_the_next_run_continues(
     last = table.opened().last_batch()
     assert last is not None
     assert (last.number, last.rows) == (3, 83)
+
+
+def test_the_command_line_and_spark_continue_each_other_s_table(
+    spark: SparkSession, service: ExportService, table: LocalTable
+) -> None:
+    def by_command(size: int) -> dict[str, object]:
+        service.hold("orders", {0: size, 1: 5})
+        words = ["export", "orders", "--to", table.target, "--query", service.url]
+        for name, value in table.options.items():
+            words += ["--table-option", f"{name}={value}"]
+        done: dict[str, object] = Eruca("http://127.0.0.1:1").json(*words)
+        return done
+
+    assert by_command(100)["rows"] == 105
+    service.hold("orders", {0: 200, 2: 7})
+    assert export(spark, service, table.opened()).rows == 107
+    assert by_command(250)["rows"] == 50
+    assert export(spark, service, table.opened()).batches == 0
+
+    assert table.offsets() == offsets({0: 250, 1: 5, 2: 7})
+    last = table.opened().last_batch()
+    assert last is not None
+    assert last.number == 2
 
 
 class Crashing:

@@ -48,4 +48,11 @@ def opened(
         raise TableError(
             f"{kind} tables need {error.name}, which is not installed: install the extra tables"
         ) from error
+    except TableError:
+        raise
+    except Exception as error:  # of the formats' libraries, which have no class in common
+        raise TableError(
+            f"{target} cannot be opened: {type(error).__name__}: {error}; check the place, and the"
+            " options of its catalogue or storage (--table-option NAME=VALUE)"
+        ) from error
     raise TableError(f"expected delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE, found {target!r}")

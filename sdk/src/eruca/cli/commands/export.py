@@ -1,36 +1,19 @@
-"""``eruca export``: export a topic to a file."""
+"""``eruca export``: export a topic to a file or to a table."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from eruca.cli.command import command
-from eruca.cli.commands.reading import checked_start
+from eruca.cli.commands.reading import checked_time
 from eruca.cli.commands.topics import TopicArgument
-from eruca.cli.counts import counted
 from eruca.cli.session import Session
-from eruca.cli.starts import QueueEnd
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from eruca.cli.exporting.damage import DamagedPlace
-    from eruca.cli.exporting.files import FileFormat
-    from eruca.cli.exporting.parts import ExportParts, ExportRequest
-    from eruca.cli.exporting.service import ExportService
-    from eruca.contract.errors import RangeDeletedError
-    from eruca.contract.exports import ExportPartition, ExportPlan, ExportRange
-
-PART_ROWS: Final = 100_000  # maximum number of rows to read again after a broken connection
-TRIES: Final = 5  # of one part, in a row
-_DAMAGED_SHOWN_MAX: Final = 20  # messages; the file has all of them
-_PAUSE_SECONDS: Final = 0.5  # before the second try; doubles
+ROWS_PER_BATCH: Final = 1_000_000
+RETRY_SECONDS: Final = 300.0
 
 
 def register(app: typer.Typer) -> None:
@@ -43,11 +26,12 @@ async def export(
     *,
     topic: TopicArgument,
     to: Annotated[
-        Path,
+        str,
         typer.Option(
             "--to",
-            metavar="FILE",
-            help="The file: .ndjson, .arrow or .parquet. The last two need the extra 'arrow'.",
+            metavar="TARGET",
+            help="A file: .ndjson, .arrow or .parquet; the last two need the extra 'arrow'. Or a"
+            " table: delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE, with the extra 'tables'.",
         ),
     ],
     columns: Annotated[
@@ -56,21 +40,31 @@ async def export(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only messages stored at this time or later: a time, or a span before now."
+            help="Only messages stored at this time or later: a time, or a span before now; for a"
+            " table, only its first batch begins there."
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(help="Only messages stored before this time.")
+        str | None, typer.Option(help="For files: only messages stored before this time.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Discard the parts of an interrupted run.")
+        bool,
+        typer.Option("--restart", help="For files: discard the parts of an interrupted run."),
     ] = False,
     allow_incomplete: Annotated[
         bool,
         typer.Option(
             "--allow-incomplete",
-            help="Omit brokers that are unreachable, and list them.",
+            help="For files: omit brokers that are unreachable, and list them.",
+        ),
+    ] = False,
+    allow_loss: Annotated[
+        bool,
+        typer.Option(
+            "--allow-loss",
+            help="For tables: continue if messages were deleted before they were exported, or if"
+            " a broker with messages is unreachable.",
         ),
     ] = False,
     damaged: Annotated[
@@ -80,6 +74,36 @@ async def export(
             " row with its place and its fault."
         ),
     ] = "refuse",
+    rows_per_batch: Annotated[
+        int | None,
+        typer.Option(
+            help=f"For tables: messages in one commit, which a crash repeats [{ROWS_PER_BATCH:,}].",
+            min=1,
+        ),
+    ] = None,
+    retry_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="For tables: time to wait for a service without progress"
+            f" [{RETRY_SECONDS:.0f}]; after that the exit code is 75.",
+            min=0.1,
+        ),
+    ] = None,
+    table_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A property of Iceberg's catalogue, or a storage option of Delta Lake.",
+        ),
+    ] = None,
+    adopt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OFFSETS",
+            help="Continue a table whose commits do not say where, behind its last row of each"
+            """ queue: '{"TOPIC/BROKER/QUEUE": OFFSET}'.""",
+        ),
+    ] = None,
     query_url: Annotated[
         str | None,
         typer.Option(
@@ -88,287 +112,83 @@ async def export(
             help="Query services, separated by ';' [ERUCA_QUERY_URLS, else from the name servers].",
         ),
     ] = None,
-) -> None:
-    """Export all messages that a topic has now to a file, each message once.
+) -> int | None:
+    """Export a topic: to a file, with all messages it has now; or to a table, with all new ones.
+
+    Each message is there once. If it is interrupted, run the same command again: it continues. A
+    file has its parts in FILE.parts until it is complete. A table gets batches, each by one commit
+    that says where the next one begins; only one export at a time may write to it (exit code 75).
+
+    For a table, TOPIC may be several topics, separated by ','. The topic %DLQ%GROUP has a group's
+    dead letters. The topic ERUCA_SYS_EVENTS has the brokers' own records.
 
     If the query service knows messages on a broker that is registered at no name server, the
-    command fails, unless --allow-incomplete is given.
-
-    If it is interrupted, run the same command again: it continues with the parts in FILE.parts,
-    which it keeps until the file is complete. The topic %DLQ%GROUP has a group's dead letters. The
-    topic ERUCA_SYS_EVENTS has the brokers' own records.
+    command fails, unless --allow-incomplete or --allow-loss is given.
     """
-    from eruca.aio.http.clients import httpx_client
-    from eruca.cli.exporting.files import check_available, format_of
-    from eruca.cli.exporting.parts import ExportRequest, reserved
-    from eruca.cli.exporting.service import STALL_SECONDS, ExportService
-    from eruca.cli.found_messages import say_missing
-    from eruca.contract.errors import MessageDamagedError, RangeDeletedError
-    from eruca.core.routing.services import QUERY_SERVICE
+    from eruca.cli.exporting.file_export import FileRequest, export_to_file
+    from eruca.cli.exporting.table_export import TableRequest, export_to_table
+    from eruca.tables.targets import is_table
 
-    file_format = format_of(to)
-    check_available(file_format)
-    with reserved(to):
-        _check_target(to, force=force)
-        async with (
-            session.client() as client,
-            httpx_client(client.context.credentials, timeout=STALL_SECONDS) as http,
-        ):
-            urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
-            service = ExportService(http, urls, topic)
-            request = ExportRequest(topic, file_format.media_type, columns, since, until, damaged)
-            for left in reversed(range(TRIES)):
-                parts = await _parts(
-                    service, to, request, restart=restart, allow_incomplete=allow_incomplete
-                )
-                say_missing(session, parts.plan.incomplete)
-                try:
-                    await _export(session, service, parts, to, file_format)
-                except RangeDeletedError as error:
-                    if not (left and parts.is_empty):
-                        raise _too_late(error, parts) from error
-                    restart = True  # retention has deleted messages before the first part was read
-                except MessageDamagedError as error:
-                    parts.delete_if_empty()
-                    error.fix = (
-                        "use --damaged mark to write a row with its place and its fault; or"
-                        " restore its log file from a backup and retry"
-                    )
-                    raise
-                except BaseException:
-                    parts.delete_if_empty()  # allows a later run with other options
-                    raise
-                else:
-                    break
-        places = await _damaged(parts)
-        parts.delete()
-    _show(session, to, parts.plan, places)
-
-
-def _too_late(error: RangeDeletedError, parts: ExportParts) -> RangeDeletedError:
-    """Return the error for a plan whose messages retention has deleted."""
-    if parts.is_empty:
-        parts.delete()
-        return error
-    kept = counted(parts.plan.rows - sum(part.rows for part in parts.missing()), "message")
-    error.fix = (
-        f"use --restart to begin again with the remaining messages; {kept} had been read, and"
-        " --since or --columns shortens the export"
+    only_files = {
+        "--until": until is not None,
+        "--force": force,
+        "--restart": restart,
+        "--allow-incomplete": allow_incomplete,
+    }
+    only_tables = {
+        "--allow-loss": allow_loss,
+        "--rows-per-batch": rows_per_batch is not None,
+        "--retry-seconds": retry_seconds is not None,
+        "--table-option": bool(table_option),
+        "--adopt": adopt is not None,
+    }
+    if not is_table(to):
+        _refuse(only_tables, "tables, delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
+        wanted = FileRequest(
+            topic=topic,
+            to=Path(to),
+            columns=columns,
+            since=since,
+            until=until,
+            since_time=checked_time(since),
+            until_time=checked_time(until),
+            force=force,
+            restart=restart,
+            allow_incomplete=allow_incomplete,
+            damaged=damaged,
+            query_url=query_url,
+        )
+        await export_to_file(session, wanted)
+        return None
+    _refuse(only_files, "files")
+    request = TableRequest(
+        topics=topic,
+        target=to,
+        columns=columns,
+        since=checked_time(since),
+        allow_loss=allow_loss,
+        damaged=damaged,
+        rows_per_batch=rows_per_batch or ROWS_PER_BATCH,
+        retry_seconds=retry_seconds or RETRY_SECONDS,
+        table_options=_pairs(table_option or []),
+        adopt=adopt,
+        query_url=query_url,
     )
-    return error
+    return await export_to_table(session, request)
 
 
-async def _export(
-    session: Session,
-    service: ExportService,
-    parts: ExportParts,
-    target: Path,
-    file_format: FileFormat,
-) -> None:
-    """Read the missing parts, then write the file from all of them."""
-    from rich.progress import MofNCompleteColumn
-
-    from eruca.cli.exporting.files import write_file
-    from eruca.cli.sending.progress import progress_bar
-
-    plan, missing = parts.plan, parts.missing()
-    done = plan.rows - sum(partition.rows for partition in missing)
-    if done:
-        session.say(f"continuing: {done:,} of {counted(plan.rows, 'message')} are already there")
-    with progress_bar(MofNCompleteColumn()) as progress:
-        reading = progress.add_task(plan.topic, total=plan.rows, completed=done)
-        columns = parts.request.columns
-        query = {"codec": file_format.codec} | ({} if columns is None else {"columns": columns})
-        if parts.request.damaged != "refuse":  # services of earlier versions support this, too
-            query["damaged"] = parts.request.damaged
-        for partition in missing:
-            await _read_part(service, parts, partition, file_format, query)
-            progress.advance(reading, partition.rows)
-        writing = progress.add_task(target.name, total=plan.rows)
-        paths = [parts.path(partition) for partition in plan.partitions]
-        await asyncio.to_thread(
-            write_file,
-            target,
-            file_format,
-            paths,
-            plan.rows,
-            lambda rows: progress.advance(writing, rows),
-        )
+def _refuse(given: dict[str, bool], kind: str) -> None:
+    """Refuse options that have no meaning for the target."""
+    names = [name for name, is_given in given.items() if is_given]
+    if names:
+        raise typer.BadParameter(f"only for {kind}: {', '.join(names)}")
 
 
-def _check_target(target: Path, *, force: bool) -> None:
-    from eruca.contract.errors import ConflictError
-
-    if target.is_dir():
-        raise ConflictError(f"{target} is a directory", fix="name a file in it")
-    if target.exists() and not force:
-        raise ConflictError(f"{target} already exists", fix="use --force to replace it")
-
-
-async def _parts(
-    service: ExportService,
-    target: Path,
-    request: ExportRequest,
-    *,
-    restart: bool,
-    allow_incomplete: bool,
-) -> ExportParts:
-    """Return the parts of an earlier run, else the parts of a new plan."""
-    from eruca.aio.cluster.requests import utc_text
-    from eruca.cli.exporting.parts import ExportParts
-
-    found = None if restart else ExportParts.found(target, request)
-    if found is not None:
-        return found
-    times = {"since": request.since, "until": request.until}
-    moments = {name: _moment(text) for name, text in times.items() if text is not None}
-    if len(moments) == len(times) and moments["until"] < moments["since"]:
-        raise typer.BadParameter(f"--until {request.until} is before --since {request.since}")
-    query = {name: utc_text(moment) for name, moment in moments.items()}
-    plan = await service.plan({**query, "partition_rows": str(PART_ROWS)})
-    if not allow_incomplete:
-        _refuse_incomplete(plan)
-    return ExportParts.begun(target, request, _with_a_partition(plan))
-
-
-def _refuse_incomplete(plan: ExportPlan) -> None:
-    from eruca.contract.errors import BrokerUnreachableError
-
-    if plan.incomplete:
-        away = "; ".join(f"{missing.broker_name}: {missing.detail}" for missing in plan.incomplete)
-        raise BrokerUnreachableError(
-            f"cannot export all of {plan.topic}: {away}",
-            fix="wait until the broker is back, or use --allow-incomplete to export the rest;"
-            " for a broker that was removed for good: eruca query forget",
-        )
-
-
-def _moment(text: str) -> datetime:
-    start = checked_start(text)
-    if isinstance(start, QueueEnd):
-        raise typer.BadParameter(f"expected a time, found {text!r}")
-    return start
-
-
-def _with_a_partition(plan: ExportPlan) -> ExportPlan:
-    """Return *plan* with an empty partition if it has no partition: it provides the columns.
-
-    Raises:
-        BrokerUnreachableError: No queue is left to read the columns from.
-    """
-    from eruca.contract.errors import BrokerUnreachableError
-    from eruca.contract.exports import ExportPartition, ExportRange
-
-    if plan.partitions:
-        return plan
-    if not plan.queues:
-        raise BrokerUnreachableError(
-            f"cannot export {plan.topic}: none of its brokers is live",
-            fix="wait until a broker is back",
-        )
-    queue = plan.queues[0]
-    nothing = ExportRange(
-        broker_name=queue.broker_name,
-        queue_id=queue.queue_id,
-        from_offset=queue.max_offset,
-        to_offset=queue.max_offset,
-    )
-    empty = ExportPartition(index=0, rows=0, ranges=[nothing])
-    return plan.model_copy(update={"partitions": [empty]})
-
-
-async def _read_part(
-    service: ExportService,
-    parts: ExportParts,
-    partition: ExportPartition,
-    file_format: FileFormat,
-    query: Mapping[str, str],
-) -> None:
-    """Read a partition into its part; retry where the answer breaks off."""
-    from eruca.contract.errors import ErucaError
-
-    pause = _PAUSE_SECONDS
-    for left in reversed(range(TRIES)):
-        try:
-            await _read_once(service, parts, partition, file_format, query)
-        except ErucaError as error:
-            if not (left and error.retryable):
-                raise
-            service.turn_away()
-            await asyncio.sleep(max(pause, error.retry_after_seconds or 0.0))
-            pause *= 2
-        else:
-            return
-
-
-async def _read_once(
-    service: ExportService,
-    parts: ExportParts,
-    partition: ExportPartition,
-    file_format: FileFormat,
-    query: Mapping[str, str],
-) -> None:
-    from eruca.cli.exporting.files import row_count
-    from eruca.contract.errors import TransportError
-
-    media_type = file_format.media_type
-    broken: TransportError | None = None
-    try:
-        with parts.open_part(partition) as file:
-            async with aclosing(service.rows(partition.ranges, query, media_type)) as pieces:
-                async for piece in pieces:
-                    file.write(piece)
-    except TransportError as error:
-        broken = error
-    rows = await asyncio.to_thread(row_count, parts.unfinished(partition), media_type)
-    if broken is not None or rows != partition.rows:
-        # A request that begins at the break returns the error that caused it.
-        await service.check(_behind(partition.ranges, rows), query, media_type)
-        raise broken or TransportError(
-            f"expected {partition.rows} rows, found {rows}: the answer ended early"
-        )
-    parts.keep(partition)
-
-
-def _behind(ranges: Sequence[ExportRange], rows: int) -> list[ExportRange]:
-    """Return the remaining *ranges* after their first *rows*."""
-    left = []
-    for a_range in ranges:
-        begin = min(a_range.from_offset + rows, a_range.to_offset)
-        rows -= begin - a_range.from_offset
-        if begin < a_range.to_offset:
-            left.append(a_range.model_copy(update={"from_offset": begin}))
-    return left
-
-
-async def _damaged(parts: ExportParts) -> list[DamagedPlace]:
-    """Return the places of messages whose rows are marked as damaged."""
-    from eruca.cli.exporting.damage import damaged_places
-
-    if parts.request.damaged == "refuse":
-        return []
-    paths = [parts.path(partition) for partition in parts.plan.partitions]
-    return await asyncio.to_thread(damaged_places, paths, parts.request.media_type)
-
-
-def _show(session: Session, target: Path, plan: ExportPlan, damaged: list[DamagedPlace]) -> None:
-    size = target.stat().st_size
-    if session.is_json:
-        missing = [missing.model_dump(mode="json") for missing in plan.incomplete]
-        session.show_json(
-            {
-                "file": str(target),
-                "rows": plan.rows,
-                "size": size,
-                "incomplete": missing,
-                "damaged": len(damaged),
-            }
-        )
-        return
-    session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(size, 'byte')}")
-    if damaged:
-        session.say(f"damaged messages, marked in the file: {len(damaged):,}")
-    for place in damaged[:_DAMAGED_SHOWN_MAX]:
-        session.say(f"  {place}")
-    if len(damaged) > _DAMAGED_SHOWN_MAX:
-        session.say(f"  and {counted(len(damaged) - _DAMAGED_SHOWN_MAX, 'other')}")
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise typer.BadParameter(f"--table-option: expected NAME=VALUE, found {text!r}")
+        pairs[name] = value
+    return pairs

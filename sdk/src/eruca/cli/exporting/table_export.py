@@ -1,0 +1,156 @@
+"""Export topics to a table of Delta Lake or Iceberg, batch by batch."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from eruca.cli.command import EXIT_FAILED, report
+from eruca.cli.counts import counted
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from eruca.exporting.exported import Exported
+    from eruca.exporting.options import Options
+
+EXIT_RETRY: Final = 75  # EX_TEMPFAIL of sysexits.h: run the same command again later
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """A table, and what to export to it."""
+
+    topics: str  # separated by commas
+    target: str
+    columns: str | None
+    since: datetime | None
+    allow_loss: bool
+    damaged: str
+    rows_per_batch: int
+    retry_seconds: float  # without progress
+    table_options: Mapping[str, str]  # of the catalogue or the storage
+    adopt: str | None  # JSON: where to continue a table that does not say it
+    query_url: str | None
+
+
+async def export_to_table(session: Session, request: TableRequest) -> int:
+    """Export the new messages; return the exit code.
+
+    Ctrl-C and SIGTERM end it at once. The next run continues.
+    """
+    from eruca.exporting.errors import OptionError, SourceError, UnavailableError
+    from eruca.tables.batches import TableBusyError, TableError
+
+    urls = await _query_urls(session, request.query_url)
+    try:
+        options = _options(session, request, urls)
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        # It blocks the event loop, on which nothing else runs.
+        with _ended_by_signals():
+            done = _exported(request, options)
+    except (TableBusyError, UnavailableError) as error:
+        report(session, str(error), {"code": "try-again-later", "detail": str(error)})
+        return EXIT_RETRY
+    except (TableError, SourceError) as error:
+        report(session, str(error), {"code": "export-failed", "detail": str(error)})
+        return EXIT_FAILED
+    _show(session, request.target, done)
+    return 0
+
+
+async def _query_urls(session: Session, given: str | None) -> list[str]:
+    from eruca.core.routing.services import QUERY_SERVICE
+
+    if urls := QUERY_SERVICE.given({}, given, "--query"):
+        return list(urls)
+    async with session.client() as client:
+        return list(await client.query.urls())
+
+
+def _options(session: Session, request: TableRequest, urls: list[str]) -> Options:
+    """Return the options, as Spark's data source has them.
+
+    Raises:
+        OptionError: One is invalid.
+    """
+    from eruca.aio.cluster.requests import utc_text
+    from eruca.exporting.options import Options
+
+    given = {
+        "url": ";".join(urls),
+        "topic": request.topics,
+        "columns": request.columns,
+        "startingTimestamp": None if request.since is None else utc_text(request.since),
+        "startingOffsets": request.adopt,
+        "retrySeconds": str(request.retry_seconds),
+        "maxRowsPerTrigger": str(request.rows_per_batch),
+        "failOnDataLoss": "false" if request.allow_loss else "true",
+        "damaged": request.damaged,
+        "apiKeyFile": session.api_key_file,
+        "caFile": session.ca_file,
+    }
+    return Options.parse({name: text for name, text in given.items() if text is not None})
+
+
+def _exported(request: TableRequest, options: Options) -> Exported:
+    from rich.progress import MofNCompleteColumn
+
+    from eruca.cli.sending.progress import progress_bar
+    from eruca.exporting.columns import arrow_schema
+    from eruca.tables.arrow_writer import ArrowWriter
+    from eruca.tables.exporter import TableExporter
+    from eruca.tables.targets import opened
+
+    table = opened(
+        request.target,
+        arrow_schema(options.columns),
+        request.table_options,
+        adopts=request.adopt is not None,
+    )
+    with progress_bar(MofNCompleteColumn()) as progress:
+        bar = progress.add_task("exporting", total=None)
+        writer = ArrowWriter(options, lambda rows: progress.advance(bar, rows))
+        exporter = TableExporter(table, options, writer)
+        progress.update(bar, total=exporter.waiting_rows())
+        exporter.run()
+    return exporter.done
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """End the process in the block on Ctrl-C and SIGTERM, after the clean-up on the way out.
+
+    The event loop would handle them only after the block.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(session: Session, target: str, done: Exported) -> None:
+    if session.is_json:
+        outcome = "done" if done.has_found_messages else "nothing_new"
+        session.show_json({"outcome": outcome, "target": target, **asdict(done)})
+        return
+    batches = counted(done.batches, "batch", "batches")
+    session.say(f"{target}: {counted(done.rows, 'message')} in {batches}")
+    if done.missing_rows:
+        session.say(f"deleted before they were read: {counted(done.missing_rows, 'message')}")
+    if done.damaged_rows:
+        session.say(f"damaged, see column damage: {counted(done.damaged_rows, 'message')}")
