@@ -70,7 +70,7 @@ def until_none(found: Callable[[], Sequence[object]], *, within_seconds: float =
 
 def files_of(lake: Path) -> list[Path]:
     """Return all data files that lie in a lake, finished or not."""
-    return sorted(lake.glob("topic=*/dt=*/batch=*/*.parquet"))
+    return sorted(lake.glob("topic=*/**/batch=*/*.parquet"))
 
 
 def raw_offsets(lake: Path) -> list[tuple[str, str, int, int]]:
@@ -80,7 +80,8 @@ def raw_offsets(lake: Path) -> list[tuple[str, str, int, int]]:
     """
     rows = []
     for path in files_of(lake):
-        topic = path.parents[2].name.removeprefix("topic=").replace("%25", "%")
+        folder = path.relative_to(lake).parts[0]
+        topic = folder.removeprefix("topic=").replace("%25", "%")
         table = pq.ParquetFile(path).read(["broker_name", "queue_id", "queue_offset"])
         columns = (table.column(name).to_pylist() for name in table.column_names)
         rows += [(topic, *row) for row in zip(*columns, strict=True)]

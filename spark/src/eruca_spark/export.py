@@ -25,7 +25,8 @@ from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.ranges import Range
 from eruca_spark.checkpoint import query_id, ranges_of
-from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest, is_another
+from eruca_spark.lake import Lake, LakeError, Manifest, is_another
+from eruca_spark.layout import settled_layout
 from eruca_spark.parquet import WRITER_OPTIONS, parquet_settings
 
 # Spark gives the process that plans batches 10 s to start. On a busy machine this fails the query.
@@ -41,6 +42,8 @@ def run_export(
     lake_root: str,
     options: Mapping[str, str],
     *,
+    partition_by: str | None = None,
+    target_file_mib: int | None = None,
     every_seconds: float | None = None,
     watch: Watch = lambda _: None,
     is_over: Callable[[], bool] = lambda: False,
@@ -51,6 +54,8 @@ def run_export(
         spark: A session.
         lake_root: The lake: a path, or a URI that every executor can reach.
         options: The data source's options.
+        partition_by: The directories of a new lake; None: its own, or topic and day.
+        target_file_mib: The size of files that maintenance of a new lake aims for.
         every_seconds: Interval of looking for new messages; None: stop at the end.
         watch: Called from time to time.
         is_over: Called from time to time; after it returns true, the running batch is the last.
@@ -58,12 +63,16 @@ def run_export(
     Raises:
         LakeBusyError: Another export writes to this lake.
         LakeError: The lake has data that is not from this export.
+        OptionError: The lake has other directories.
         StreamingQueryException: The source or a batch failed.
     """
     lake = Lake(spark, lake_root)
     done = Exported()
     with lake.files.locked():
         lake.delete_abandoned()
+        lake.layout = settled_layout(
+            lake.files, partition_by, target_file_mib, is_new=not lake.exists
+        )
         rows = spark.readStream.format("eruca").options(**options).load()
         batches = BatchWriter(lake, options, done)
         writer = rows.writeStream.foreachBatch(batches)
@@ -144,7 +153,7 @@ class BatchWriter:
             return  # killed between the manifest and the checkpoint's commit
         lake.delete_batch(batch)
         expected = sum(one.rows for one in ranges)
-        written, damaged = _write(rows, batch, lake.root) if expected else (0, 0)
+        written, damaged = _write(rows, batch, lake) if expected else (0, 0)
         if written > expected or (written < expected and not self._may_miss):
             raise LakeError(f"expected {expected} rows in batch {batch}, found {written}")
         lake.finish(
@@ -163,15 +172,15 @@ class BatchWriter:
         self._done.count(ranges, written, damaged)
 
 
-def _write(rows: DataFrame, batch: int, root: str) -> tuple[int, int]:
+def _write(rows: DataFrame, batch: int, lake: Lake) -> tuple[int, int]:
     """Write the rows of a batch; return their number, and the number of damaged messages."""
     counted = Observation()
     with parquet_settings(rows.sparkSession):
-        dated = rows.withColumn("dt", f.to_date("stored_at")).withColumn("batch", f.lit(batch))
+        dated = lake.layout.with_columns(rows, batch)
         observed = dated.observe(
             counted, f.count(f.lit(1)).alias("rows"), f.count(DAMAGE).alias("damaged")
         )
-        writer = observed.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
+        writer = observed.write.mode("overwrite").partitionBy(*lake.layout.columns)
         writer = writer.options(**WRITER_OPTIONS).option("partitionOverwriteMode", "dynamic")
-        writer.parquet(root)
+        writer.parquet(lake.root)
     return int(counted.get["rows"]), int(counted.get["damaged"])

@@ -27,6 +27,7 @@ from eruca_spark.command_options import (
 from eruca_spark.export import run_export, waiting_rows
 from eruca_spark.lake import Lake, LakeError
 from eruca_spark.lake_files import LakeBusyError
+from eruca_spark.layout import Layout
 from eruca_spark.outcomes import DONE, INTERRUPTED, export_document, line_of, told_errors
 from eruca_spark.progress import RowsBar
 from eruca_spark.shell import (
@@ -67,6 +68,17 @@ def export(
         ),
     ] = False,
     damaged: Damaged = "refuse",
+    partition_by: Annotated[
+        str | None,
+        typer.Option(
+            help="directories of a new lake: topic,day (default) or topic,hour; both may end with"
+            " ,property:NAME"
+        ),
+    ] = None,
+    target_file_mib: Annotated[
+        int | None,
+        typer.Option(min=1, help="size of files in MiB that a new lake's maintenance aims for"),
+    ] = None,
     every_seconds: Annotated[
         float | None,
         typer.Option(
@@ -113,6 +125,7 @@ def export(
         "damaged": damaged,
     }
     Options.parse(options)
+    _check_lake_options(target, partition_by, target_file_mib)
     check_master(master)
     pairs_of(conf, "--conf")
     with (
@@ -136,6 +149,8 @@ def export(
                     spark,
                     target.removeprefix(PARQUET),
                     options,
+                    partition_by=partition_by,
+                    target_file_mib=target_file_mib,
                     every_seconds=every_seconds,
                     interrupted=interrupted,
                     is_quiet=output == "json",
@@ -178,11 +193,22 @@ def _check_table_options(
         )
 
 
+def _check_lake_options(target: str, partition_by: str | None, target_file_mib: int | None) -> None:
+    if target.startswith(TABLES):
+        if partition_by or target_file_mib:
+            raise typer.BadParameter("--partition-by and --target-file-mib are for lakes")
+        return
+    if partition_by is not None:
+        Layout.parse(partition_by)
+
+
 def _to_lake(
     spark: SparkSession,
     lake: str,
     options: dict[str, str],
     *,
+    partition_by: str | None,
+    target_file_mib: int | None,
     every_seconds: float | None,
     interrupted: threading.Event,
     is_quiet: bool,
@@ -193,6 +219,8 @@ def _to_lake(
             spark,
             lake,
             options,
+            partition_by=partition_by,
+            target_file_mib=target_file_mib,
             every_seconds=every_seconds,
             watch=lambda done: bar.show(done.rows),
             is_over=interrupted.is_set,

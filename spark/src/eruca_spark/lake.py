@@ -30,9 +30,9 @@ from pyspark.sql import functions as f
 from eruca.exporting.columns import COLUMNS
 from eruca.exporting.ranges import Queue, Range
 from eruca_spark.lake_files import LakeFiles, lake_files
+from eruca_spark.layout import Layout, stored_layout
 
 CHECKPOINT: Final = "_checkpoint"
-PARTITION_COLUMNS: Final = ("topic", "dt", "batch")
 LAKE_DDL: Final = ", ".join(
     [*(f"{name} {type_}" for name, type_ in COLUMNS.items()), "dt DATE", "batch INT"]
 )
@@ -195,6 +195,7 @@ class Lake(Catalogue):
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root.rstrip("/")
         super().__init__(lake_files(spark, self.root))
+        self.layout = stored_layout(self.files) or Layout()
 
     @property
     def checkpoint(self) -> str:
@@ -213,12 +214,12 @@ class Lake(Catalogue):
 
     def delete_batch(self, batch: int) -> None:
         """Delete the files that an interrupted run has left of a batch."""
-        for path, _ in self.files.glob(f"topic=*/dt=*/batch={batch}"):
+        for path, _ in self.files.glob(self.layout.pattern(batch)):
             self.files.delete(path)
 
     def batch_files(self, batch: int) -> tuple[tuple[str, int], ...]:
         """Return a batch's files."""
-        return tuple(self.files.glob(f"topic=*/dt=*/batch={batch}/*.parquet"))
+        return tuple(self.files.glob(f"{self.layout.pattern(batch)}/*.parquet"))
 
     def delete_abandoned(self) -> None:
         """Delete the staging directories of killed jobs."""
@@ -226,8 +227,15 @@ class Lake(Catalogue):
             self.files.delete(path)
 
 
+def lake_ddl(layout: Layout) -> str:
+    """Return the columns of a lake in their order, as Spark's DDL."""
+    *before, batch = LAKE_DDL.split(", batch ")
+    added = (f", {name} {type_}" for name, type_ in layout.added_columns.items())
+    return f"{before[0]}{''.join(added)}, batch {batch}"
+
+
 def read_lake(spark: SparkSession, root: str) -> DataFrame:
-    """Return the messages of a lake's finished batches, with every column, ``dt`` and ``batch``.
+    """Return the messages of a lake's finished batches, with the columns of its directories.
 
     Raises:
         LakeError: There is no lake.
@@ -238,9 +246,10 @@ def read_lake(spark: SparkSession, root: str) -> DataFrame:
     manifests = lake.manifests()
     finished = [manifest.batch for manifest in manifests if manifest.files]
     if not finished:
-        return spark.createDataFrame([], LAKE_DDL)
+        return spark.createDataFrame([], lake_ddl(lake.layout))
     # Spark puts partition columns last, regardless of the schema.
-    rows = spark.read.schema(LAKE_DDL).parquet(lake.root).select(*COLUMNS, "dt", "batch")
+    names = [*COLUMNS, "dt", *lake.layout.added_columns, "batch"]
+    rows = spark.read.schema(lake_ddl(lake.layout)).parquet(lake.root).select(*names)
     ends = [-1, *(manifest.batch for manifest in manifests)]
     if all(end + 1 == one.first for end, one in zip(ends, manifests, strict=False)):
         return rows.where(f.col("batch") <= finished[-1])

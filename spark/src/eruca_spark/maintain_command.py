@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import typer
 
 from eruca_spark.lake import LakeError
+from eruca_spark.layout import DEFAULT_TARGET_MIB, Layout, stored_layout
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintained, Maintenance
 from eruca_spark.outcomes import line_of, told_errors
 from eruca_spark.shell import counted, output_console
 
-TARGET_FILE_MIB: Final = 256
 _MIB: Final = 1024 * 1024
 
 
@@ -25,9 +25,13 @@ def maintain(
     *,
     lake: Annotated[str, typer.Argument(help="a lake on a local disk")],
     target_file_mib: Annotated[
-        int,
-        typer.Option(min=1, help="size of merged files in MiB; files below half of it are merged"),
-    ] = TARGET_FILE_MIB,
+        int | None,
+        typer.Option(
+            min=1,
+            help="size of merged files in MiB; files below half of it are merged; default: the"
+            f" lake's, or {DEFAULT_TARGET_MIB}",
+        ),
+    ] = None,
     keep: Annotated[
         int | None,
         typer.Option(
@@ -47,10 +51,11 @@ def maintain(
     with told_errors("maintain", is_told=output == "json"):
         root = lake_path(lake)
         folders = LocalFolders(root)
+        layout = stored_layout(folders) or Layout()
+        target_bytes = (target_file_mib or layout.target_file_mib) * _MIB
+        today = datetime.now(UTC).date()
         with folders.maintaining():
-            done = Maintenance(folders).run(
-                target_file_mib * _MIB, keep_days=keep, today=datetime.now(UTC).date()
-            )
+            done = Maintenance(folders).run(target_bytes, keep_days=keep, today=today)
     if output == "json":
         outcome = "done" if done.has_changed else "nothing_new"
         document = {"command": "maintain", "outcome": outcome, "target": lake, **asdict(done)}

@@ -171,7 +171,10 @@ class Maintenance:
         named = [self._catalogue.manifest(batch) for batch in batches]
         for manifest in after([one for one in named if one is not None], change):
             self._catalogue.replace(manifest)
-        self._folders.delete_if_empty(change.partition)
+        # A partition below hours or properties may have been the last one of its day.
+        levels = change.partition.split("/")
+        for count in range(len(levels), 1, -1):
+            self._folders.delete_if_empty("/".join(levels[:count]))
 
     def _fold(self) -> None:
         manifests = self._catalogue.manifests()
