@@ -16,7 +16,12 @@ from interop.toolchain import CannotRunError, Toolchain, cache_directory, fetche
 
 SENDS: Final = ("one", "many", "bulk")
 READS: Final = ("handler", "handlers32", "pulls")
-TRANSACTIONS: Final = ("transactions", "transactions-many")
+TRANSACTIONS: Final = (
+    "transactions",
+    "transactions-many",
+    "transactions-unawaited",
+    "transactions-unawaited-many",
+)
 ROWS: Final = {
     "one": "one awaited send in flight",
     "many": "64 sends in flight",
@@ -26,6 +31,8 @@ ROWS: Final = {
     "pulls": "a backlog by polls",
     "transactions": "transactions, one in flight",
     "transactions-many": "transactions, 64 in flight",
+    "transactions-unawaited": "the same, one in flight, decisions not awaited",
+    "transactions-unawaited-many": "the same, 64 in flight, decisions not awaited",
     "key": "look-ups by key",
     "delayed": "64 delayed sends in flight",
 }

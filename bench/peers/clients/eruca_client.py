@@ -40,7 +40,9 @@ class ErucaClient(Client):
             await self._client.admin.create_topic(topic, queue_count=QUEUES)
         self._producer = self._client.producer()
         self._transactions = self._client.transaction_producer(_GROUP)
-        await self._transactions.start()
+        self._unawaited = self._client.transaction_producer(_GROUP, await_decisions=False)
+        for transactions in (self._transactions, self._unawaited):
+            await transactions.start()
 
     async def send(self) -> None:
         """Send a message, and return when it is acknowledged."""
@@ -63,6 +65,10 @@ class ErucaClient(Client):
             return await repeated(self._transact, 1, ends_at)
         if row == "transactions-many":
             return await together(self._transact, ends_at)
+        if row == "transactions-unawaited":
+            return await repeated(self._transact_unawaited, 1, ends_at)
+        if row == "transactions-unawaited-many":
+            return await together(self._transact_unawaited, ends_at)
         if row == "key":
             return await repeated(self._look_up, 1, ends_at)
         return await super().row(row, ends_at)
@@ -104,6 +110,9 @@ class ErucaClient(Client):
     async def _transact(self) -> None:
         result = await self._transactions.send_in_transaction(self._message(SENT), _at_once)
         assert result.is_decided
+
+    async def _transact_unawaited(self) -> None:
+        await self._unawaited.send_in_transaction(self._message(SENT), _at_once)
 
     async def _look_up(self) -> None:
         key = f"key-{next(self._keys) % self.backlog}"

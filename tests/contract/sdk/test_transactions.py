@@ -70,6 +70,25 @@ async def test_many_at_once_share_requests_and_each_has_its_own_outcome(
     assert len({message.message_id for message in messages}) == len(committed)
 
 
+async def test_decisions_that_nobody_awaits_are_delivered_all_the_same(
+    client: eruca.AsyncClient, topic: str, name: str
+) -> None:
+    async with client.transaction_producer(name, await_decisions=False) as producer:
+
+        async def send(number: int) -> None:
+            result = await producer.send_in_transaction(
+                eruca.Message(topic, str(number)),
+                lambda _half: "commit" if number % 3 else "rollback",
+            )
+            assert not result.is_decided
+
+        await asyncio.gather(*map(send, range(30)))
+    committed = sorted(str(number) for number in range(30) if number % 3)
+
+    assert sorted(m.text() for m in await received(client, topic, len(committed))) == committed
+    assert [t async for t in client.admin.transactions.undecided(producer_group=name)] == []
+
+
 async def test_committed_messages_are_finished_one_by_one_like_any_other(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:

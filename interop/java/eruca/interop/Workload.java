@@ -107,9 +107,11 @@ public final class Workload implements AutoCloseable {
                 return async(nanos, DELAY_MILLIS);
             case "bulk":
                 return repeated(nanos, BATCH, () -> sent(producer.send(batch(SENT, BATCH))));
-            case "transactions":
+            case "transactions": // its decisions are one-way in any case
+            case "transactions-unawaited":
                 return repeated(nanos, 1, this::transaction);
             case "transactions-many":
+            case "transactions-unawaited-many":
                 return threads(nanos, this::transaction);
             case "key":
                 return repeated(nanos, 1, this::lookUp);

@@ -251,6 +251,7 @@ class AsyncClient:
         retries_max: int = RETRIES_MAX_DEFAULT,
         send_timeout_seconds: float = SEND_SECONDS_DEFAULT,
         decision_timeout_seconds: float = DECISION_SECONDS_DEFAULT,
+        await_decisions: bool = True,
     ) -> AsyncTransactionProducer:
         """Return a new transaction producer: a message is delivered if its local work commits.
 
@@ -268,6 +269,10 @@ class AsyncClient:
             send_timeout_seconds: Time limit for all attempts to store a half message.
             decision_timeout_seconds: Time limit for sending a decision; after it, the checker
                 decides.
+            await_decisions: Whether a commit or rollback returns only when the broker has stored
+                it. If not, it returns at once, as RocketMQ's does: it is faster, and a refusal is
+                only logged. If the process ends before a decision is sent, the checker asks for it,
+                so *check* must find it.
         """
         from eruca.aio.transaction_producer import (  # needs the models, as admin does
             AsyncTransactionProducer,
@@ -285,6 +290,7 @@ class AsyncClient:
             retries_max=retries_max,
             send_timeout_seconds=send_timeout_seconds,
             decision_timeout_seconds=decision_timeout_seconds,
+            await_decisions=await_decisions,
         )
         if interceptors := overriding(self._interceptors, "sending"):
             from eruca.aio.intercepting.transaction_producer import InterceptedTransactionProducer

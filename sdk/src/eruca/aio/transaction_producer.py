@@ -31,8 +31,9 @@ from eruca.aio.local_calls import LocalCalls, returned_before
 from eruca.aio.producer import queue_of
 from eruca.aio.transactions.check_loop import CheckLoop
 from eruca.aio.transactions.checkers import Checkers
-from eruca.aio.transactions.decisions import Decisions
+from eruca.aio.transactions.decisions import Decision, Decisions
 from eruca.aio.transactions.half_sender import HalfSender
+from eruca.aio.transactions.unawaited import UnawaitedDecisions
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
 from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_numbers import checked_seconds
@@ -84,9 +85,12 @@ class AsyncTransaction:
         decisions: Decisions,
         book: TransactionBook,
         on_error: OnError,
+        unawaited: UnawaitedDecisions | None,
     ) -> None:
         self._begin = begin
         self._decisions = decisions
+        self._unawaited = unawaited
+        self._is_handed_over = False
         self._book = book
         self._on_error = on_error
         self._half: HalfMessage | None = None
@@ -139,6 +143,9 @@ class AsyncTransaction:
         well, and this producer answers the check with that decision. ``result.is_decided`` is false
         then. Repeating a decision is harmless.
 
+        If the producer does not await decisions, ``result.is_decided`` is false, and no refusal is
+        raised, but logged.
+
         Raises:
             ValidationError: The opposite was concluded before.
             ErucaError: As for :meth:`commit`.
@@ -153,7 +160,7 @@ class AsyncTransaction:
                 f" cannot be concluded with {verdict}"
             )
         self._verdict = verdict
-        if self._result is None or not self._result.is_decided:
+        if self._result is None or not (self._result.is_decided or self._is_handed_over):
             self._result = await self._told(half, verdict, reason)
         return self._result
 
@@ -162,6 +169,10 @@ class AsyncTransaction:
     ) -> TransactionResult:
         self._result = TransactionResult(half, verdict, None)
         if verdict == "unknown":
+            return self._result
+        if self._unawaited is not None and not self._unawaited.is_closed:
+            await self._unawaited.hand_over(Decision(half, self._url, verdict, reason))
+            self._is_handed_over = True
             return self._result
         try:
             decision = await self._decisions.deliver(half, self._url, verdict, reason)
@@ -200,7 +211,7 @@ class AsyncTransaction:
             )
             _logger.warning("transaction %s after an error: %s", self.transaction_id, failure)
         else:
-            if not self.result.is_decided:
+            if not (self.result.is_decided or self._is_handed_over):
                 error.add_note(f"transaction {self.transaction_id} is left to the checker")
 
 
@@ -221,6 +232,7 @@ class AsyncTransactionProducer:
         self._calls = LocalCalls(LOCAL_THREADS_MAX, "eruca local code")
         self._sender: HalfSender | None = None
         self._decisions: Decisions | None = None
+        self._unawaited: UnawaitedDecisions | None = None
         self._check_loop: CheckLoop | None = None
         self._is_closed = False
 
@@ -340,15 +352,22 @@ class AsyncTransactionProducer:
             return begun
 
         return AsyncTransaction(
-            lambda: self._begin(message, begin), self._decisions, book, checked_on_error(on_error)
+            lambda: self._begin(message, begin),
+            self._decisions,
+            book,
+            checked_on_error(on_error),
+            self._unawaited,
         )
 
     async def close(self) -> None:
         """Begin no more transactions, and answer no more checks.
 
-        Transactions under way can still be decided, until the client is closed.
+        Decisions that nobody awaits are delivered first. Transactions under way can still be
+        decided, until the client is closed; now every decision is awaited.
         """
         self._is_closed = True
+        if self._unawaited is not None:
+            await self._unawaited.close()
         if self._check_loop is not None:
             await self._check_loop.close()
         self._calls.close()
@@ -356,6 +375,8 @@ class AsyncTransactionProducer:
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
         """Close because the context or the client ends."""
+        if self._unawaited is not None and not drain:
+            self._unawaited.give_up()
         await self.close()
 
     def broker_health(self) -> tuple[BrokerHealth, ...]:
@@ -401,6 +422,8 @@ class AsyncTransactionProducer:
         self._decisions = Decisions(
             api, context.routes, settings.group, timeout=settings.decision_timeout_seconds
         )
+        if not settings.await_decisions:
+            self._unawaited = UnawaitedDecisions(self._decisions, self._book)
         if settings.check is not None:
             seconds = context.settings.timeout_seconds
             self._check_loop = CheckLoop(

@@ -217,6 +217,7 @@ class Client:
         retries_max: int = RETRIES_MAX_DEFAULT,
         send_timeout_seconds: float = SEND_SECONDS_DEFAULT,
         decision_timeout_seconds: float = DECISION_SECONDS_DEFAULT,
+        await_decisions: bool = True,
     ) -> TransactionProducer:
         """Return a new transaction producer: a message is delivered if its local work commits.
 
@@ -234,6 +235,10 @@ class Client:
             send_timeout_seconds: Time limit for all attempts to store a half message.
             decision_timeout_seconds: Time limit for sending a decision; after it, the checker
                 decides.
+            await_decisions: Whether a commit or rollback returns only when the broker has stored
+                it. If not, it returns at once, as RocketMQ's does: it is faster, and a refusal is
+                only logged. If the process ends before a decision is sent, the checker asks for it,
+                so *check* must find it.
         """
         from eruca.sync.transaction_producer import TransactionProducer  # as the async one, late
 
@@ -249,6 +254,7 @@ class Client:
                 retries_max=retries_max,
                 send_timeout_seconds=send_timeout_seconds,
                 decision_timeout_seconds=decision_timeout_seconds,
+                await_decisions=await_decisions,
             ),
         )
 

@@ -77,6 +77,9 @@ class Transaction:
         well, and this producer answers the check with that decision. ``result.is_decided`` is false
         then. Repeating a decision is harmless.
 
+        If the producer does not await decisions, ``result.is_decided`` is false, and no refusal is
+        raised, but logged.
+
         Raises:
             ValidationError: The opposite was concluded before.
             ErucaError: As for :meth:`commit`.
@@ -205,7 +208,8 @@ class TransactionProducer:
     def close(self) -> None:
         """Begin no more transactions, and answer no more checks.
 
-        Transactions under way can still be decided, until the client is closed.
+        Decisions that nobody awaits are delivered first. Transactions under way can still be
+        decided, until the client is closed; now every decision is awaited.
         """
         self._portal.leave(self._twin.close)
 

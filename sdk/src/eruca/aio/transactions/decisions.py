@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eruca.aio.transactions.gatherer import Gatherer
 from eruca.contract.errors import (
@@ -37,6 +38,15 @@ _SECONDS_MIN: Final = 0.01
 _logger = logging.getLogger(__name__)
 
 
+class Decision(NamedTuple):
+    """A decision about a transaction."""
+
+    half: HalfMessage
+    url: str  # of the broker where the transaction began
+    outcome: Outcome
+    reason: str | None
+
+
 class Decisions:
     """Delivers the decisions of one producer group.
 
@@ -58,6 +68,7 @@ class Decisions:
             ),
             lambda url, requests, timeout: api.decide_many(url, requests, timeout=timeout),
         )
+        self._api = api
         self._routes = routes
         self._group = group
         self._timeout = timeout
@@ -81,18 +92,12 @@ class Decisions:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
-        request = TransactionToDecide(
-            transaction_id=half.transaction_id,
-            outcome=outcome,
-            producer_group=self._group,
-            reason=reason,
-        )
+        decision = Decision(half, url, outcome, reason)
+        request = self._request(decision)
         attempt = 0
         while True:
             attempt += 1
-            view = self._routes.cached_publish_view(half.message.topic)
-            if view is not None:
-                url = view.urls.get(half.queue.broker_name, url)
+            url = self.url_of(decision)
             left = max(deadline - loop.time(), _SECONDS_MIN)  # a busy loop runs late
             seconds = attempt_seconds(left, _ATTEMPTS_LEFT)
             try:
@@ -112,6 +117,35 @@ class Decisions:
                 if retry.refresh_route:
                     self._routes.refresh_soon(half.message.topic)
             await asyncio.sleep(retry.wait_seconds)
+
+    async def told(
+        self, url: str, decisions: Sequence[Decision]
+    ) -> Sequence[DecisionReceipt | ErucaError | None]:
+        """Send decisions to the broker at *url* once, in one request.
+
+        Return the receipt or the refusal of each; None: it must be delivered again, alone.
+        """
+        requests = [self._request(decision) for decision in decisions]
+        seconds = attempt_seconds(self._timeout, _ATTEMPTS_LEFT)
+        try:
+            outcomes = await self._api.decide_many(url, requests, timeout=seconds)
+        except ErucaError:
+            return [None] * len(decisions)  # not even a refusal of the request concerns each
+        return [None if isinstance(it, _MAY_BE_REPEATED) else it for it in outcomes]
+
+    def url_of(self, decision: Decision) -> str:
+        """Return the URL of the decision's broker: the one in the route, if there is one."""
+        half = decision.half
+        view = self._routes.cached_publish_view(half.message.topic)
+        return decision.url if view is None else view.urls.get(half.queue.broker_name, decision.url)
+
+    def _request(self, decision: Decision) -> TransactionToDecide:
+        return TransactionToDecide(
+            transaction_id=decision.half.transaction_id,
+            outcome=decision.outcome,
+            producer_group=self._group,
+            reason=decision.reason,
+        )
 
     def _log_left(self, half: HalfMessage, outcome: Outcome, error: ErucaError) -> None:
         _logger.warning(

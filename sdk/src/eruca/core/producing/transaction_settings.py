@@ -34,6 +34,7 @@ class TransactionSettings:
     retries_max: int
     send_timeout_seconds: float
     decision_timeout_seconds: float
+    await_decisions: bool
 
     @classmethod
     def resolve(
@@ -48,6 +49,7 @@ class TransactionSettings:
         retries_max: int,
         send_timeout_seconds: float,
         decision_timeout_seconds: float,
+        await_decisions: bool = True,
     ) -> TransactionSettings:
         """Return the settings.
 
@@ -68,6 +70,7 @@ class TransactionSettings:
             retries_max,
             checked_seconds(send_timeout_seconds, "send_timeout_seconds"),
             checked_seconds(decision_timeout_seconds, "decision_timeout_seconds"),
+            await_decisions,
         )
 
 

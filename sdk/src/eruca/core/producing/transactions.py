@@ -3,9 +3,10 @@
 A transaction of this client has these states; the arrows show the requests to the broker::
 
     beginning ──begin──▶ open ──commit, rollback──▶ decided
-        │                 │ │
-        │                 │ └── the decision cannot be delivered ──▶ left
-        │                 └──── the outcome is unknown ────────────▶ left
+        │                 │ │ │
+        │                 │ │ └── … that nobody awaits ────────────▶ handed over
+        │                 │ └──── the decision cannot be delivered ▶ left
+        │                 └────── the outcome is unknown ──────────▶ left
         ▼
     not begun: the error is raised, and local code does not run
 
@@ -13,7 +14,8 @@ If a transaction is not begun, its half message may be stored nevertheless. Then
 ``rollback`` if the id was generated for it. The program's own id may have been begun before or
 elsewhere, so the program's check function is called.
 
-``left``: the transaction is pending, and the checker asks the producer group.
+``left``: the transaction is pending, and the checker asks the producer group. ``handed over``: the
+decision is delivered in the background, and becomes ``decided`` or ``left`` unseen.
 
 Invariants:
 
@@ -70,7 +72,7 @@ class TransactionResult(Struct, frozen=True, gc=False):
 
     half: HalfMessage
     verdict: Verdict  # of the local code
-    decision: DecisionReceipt | None  # the broker's; None: the transaction is left to the checker
+    decision: DecisionReceipt | None  # the broker's; None: left to the checker, or not awaited
 
     @property
     def transaction_id(self) -> str:
@@ -79,7 +81,10 @@ class TransactionResult(Struct, frozen=True, gc=False):
 
     @property
     def is_decided(self) -> bool:
-        """True if the broker has the decision; otherwise the checker will ask for it."""
+        """True if the broker has confirmed the decision.
+
+        Otherwise the checker will ask for it, or the producer does not await decisions.
+        """
         return self.decision is not None
 
 
