@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
+from eruca_broker.core.tier.faults import found_by_size, sound_end
 from eruca_broker.core.tier.manifests import Manifest, TierSegment, faults
 from eruca_broker.core.tier.restoring import (
     UnrestorableError,
@@ -62,6 +63,7 @@ class Broker:
         """Forget everything that a process knows."""
         self.manifest: Manifest | None = None
         self.is_writer = False
+        self.faults: set[str] = set()  # paths of objects that are known to be missing
         self.creating: Manifest | None = None  # the request that is under way
         self.deleting: list[str] = []  # … and those after it
 
@@ -81,7 +83,7 @@ class Broker:
         """The number of segments that the tier has."""
         if not self.is_writer or self.manifest is None or self.creating is not None:
             return 0
-        return (self.manifest.end_offset or 0) // SIZE
+        return sound_end(self.manifest, self.faults, self.deleted * SIZE) // SIZE
 
 
 class TierMachine(RuleBasedStateMachine):
@@ -102,6 +104,7 @@ class TierMachine(RuleBasedStateMachine):
         self.is_older = False  # the master's store was replaced by an older copy
         self.lost: set[str] = set()  # paths of objects that something else has deleted
         self.has_expired_here = False  # a log that was restored begins before the tier
+        self.unnoticed: set[str] = set()  # … which no broker knows yet
         self.waiting: list[list[int]] = []  # for each message that waits, where its copies are
 
     # --- The log ----------------------------------------------------------------------------------
@@ -213,6 +216,33 @@ class TierMachine(RuleBasedStateMachine):
             for broker in self.brokers:
                 broker.end_restart()
 
+    @rule(number=st.integers(0, 20))
+    def lose_object_unnoticed(self, number: int) -> None:
+        """Something else deletes an object, and no broker is restarted."""
+        if number < len(self.objects):
+            path = sorted(self.objects)[number]
+            del self.objects[path]
+            self.lost.add(path)
+            self.unnoticed.add(path)
+
+    @rule(who=BROKERS)
+    def scrub(self, who: int) -> None:
+        """Look at all objects; store again what is missing, if its segment is here."""
+        broker = self.brokers[who]
+        if not broker.is_writer or broker.manifest is None or broker.creating is not None:
+            return
+        for segment in broker.manifest.segments:
+            place = segment.base // SIZE
+            is_here = place >= broker.deleted and broker.segments[place] == segment.sha256
+            for path in set(segment.paths) - self.objects.keys():
+                if is_here:
+                    self.objects[path] = segment.sha256
+                    self.lost.discard(path)
+                else:
+                    broker.faults.add(path)
+            broker.faults -= self.objects.keys()
+            self.unnoticed -= set(segment.paths) if who == self.master else self.objects.keys()
+
     @rule()
     def delete_here(self) -> None:
         broker = self.brokers[self.master]
@@ -220,7 +250,8 @@ class TierMachine(RuleBasedStateMachine):
             assert broker.manifest is not None
             for segment in broker.manifest.segments:
                 if segment.base == broker.deleted * SIZE:
-                    assert set(segment.paths) <= set(self.objects), "the last copy is deleted"
+                    known = set(segment.paths) - self.unnoticed
+                    assert known <= set(self.objects), "the last copy is deleted"
             for places in self.waiting:
                 if places[-1] == broker.deleted:
                     places.append(len(broker.segments))  # carried forward, to the open segment
@@ -256,6 +287,9 @@ class TierMachine(RuleBasedStateMachine):
         ours = without_missing(ours, broker.extent, sizes)
         unnamed = orphans(ours, self.objects)
         broker.manifest, broker.is_writer = latest, True
+        broker.faults = {*found_by_size(ours, sizes)}
+        if who == self.master:
+            self.unnoticed -= {path for one in ours.segments for path in one.paths}
         if ours != latest or unnamed:
             broker.creating = following(ours, broker.writer, now_ms=self.now_ms, condemned=unnamed)
 

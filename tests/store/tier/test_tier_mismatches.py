@@ -126,7 +126,7 @@ async def test_what_is_missing_in_the_tier_is_uploaded_again_if_it_is_here(
     tiering = await brought_up_at(store, repository, clock)
     await delete_local(store, tiering)
 
-    assert tiering.missing_count == 0
+    assert tiering.faults.missing_count == 0
     assert tiering.uploaded_count == 3
     assert store.segment_count == 1
     assert await pulled(store, "orders", 0) == before
@@ -146,7 +146,7 @@ async def test_what_is_missing_and_not_here_is_counted(
 
     tiering = await brought_up_at(store, repository, clock)
 
-    assert tiering.missing_count == 1
+    assert tiering.faults.missing_count == 1
     assert tiering.manifest is not None
     assert tiering.manifest.segments == known.segments
     await tiering.close()

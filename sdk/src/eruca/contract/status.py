@@ -64,8 +64,22 @@ class TierStatus(Answer):
         description="reads since the start in which an object was not as it was uploaded"
     )
     missing_count: int = Field(
-        description="segments that are only in the tier, and lacked an object when the broker "
-        "became its writer"
+        description="objects that are missing, as the master's start or the last scrub has found"
+    )
+    damaged_objects: int = Field(
+        default=0,
+        description="objects that differ from what was uploaded, as the last scrub has found",
+    )
+    repaired_objects: int = Field(
+        default=0, description="objects that the scrub has repaired since the start"
+    )
+    scrub_offset: int | None = Field(
+        default=None,
+        description="log offset of the segment that the tier's scrub has reached; null: it is not "
+        "scrubbed",
+    )
+    scrub_rounds: int = Field(
+        default=0, description="number of times that the scrub has read the whole tier"
     )
 
 

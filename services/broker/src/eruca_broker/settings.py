@@ -195,6 +195,13 @@ class BrokerSettings(ServiceSettings):
         "the broker's own retention has deleted it; 0: never",
     )
 
+    tier_scrub_hours: float = Field(
+        default=720,
+        ge=0,
+        description="time in which the master reads and verifies all objects of the tier once; 0: "
+        "never",
+    )
+
     auto_create_topics: bool = Field(
         default=True, description="whether sending to an unknown topic creates it"
     )

@@ -91,6 +91,7 @@ from eruca_broker.settings import BrokerSettings, split_hours
 from eruca_broker.store.identity import remember_row
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
+from eruca_broker.store.tiering.scrub import TierScrub
 from eruca_broker.store.tiering.tiering import Tiering, TierSettings
 from eruca_chassis.app import FILES_NEEDED, ServiceApp
 from eruca_chassis.budget import Budget, client_max_of
@@ -345,8 +346,11 @@ async def working(
         registration=registration,
     )
     tiering = await _open_tiering(settings, store, clock, is_master=is_master)
+    tier_scrub = None
     if tiering is not None:
-        parts[Status].tiering = tiering
+        if settings.tier_scrub_hours:
+            tier_scrub = TierScrub(tiering, hours=settings.tier_scrub_hours)
+        parts[Status].tiering, parts[Status].tier_scrub = tiering, tier_scrub
     app.parts = parts
     app.open_routes()
     scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
@@ -366,7 +370,7 @@ async def working(
             stack.enter_context(app.telling(ScrubMetrics(scrub)))
         if tiering is not None:
             stack.push_async_callback(tiering.close)
-            stack.enter_context(app.telling(TierMetrics(tiering)))
+            stack.enter_context(app.telling(TierMetrics(tiering, tier_scrub)))
         app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
         consumption = parts[GroupWork].consumption
         stack.enter_context(_added(app.metrics_hooks, [lags.measure, consumption.refresh]))
@@ -396,6 +400,7 @@ async def working(
             kept_from=replication.kept_from,
             scrub=scrub,
             tiering=tiering,
+            tier_scrub=tier_scrub,
         )
         loops: list[_Loop] = [upkeep]
         if is_master:

@@ -15,7 +15,7 @@ class ProgressLine:
     """The progress of one command, in megabytes.
 
     Attributes:
-        total: Bytes of all that is to be done.
+        total: Bytes of the whole work.
         done: Bytes that are done.
     """
 
@@ -27,7 +27,7 @@ class ProgressLine:
         self._is_shown = sys.stderr is not None and sys.stderr.isatty()
 
     def begin(self, total: int) -> None:
-        """Note that *total* bytes are to be done; what is done counts."""
+        """Note that the whole work has *total* bytes, those that are done included."""
         self.total = total
 
     def advance(self, size: int) -> None:

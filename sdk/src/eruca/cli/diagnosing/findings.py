@@ -231,8 +231,16 @@ def _tier(name: str, log: LogStatus, tier: TierStatus) -> Finding:
             name,
             "tier",
             Verdict.FAULT,
-            f"{tier.missing_count} segments that are only in it lack an object",
-            "restore the objects from a copy; the broker's log names the first one",
+            f"{tier.missing_count} of its objects are missing",
+            "restore them from a copy, or an earlier version; the broker's log names them",
+        )
+    if tier.damaged_objects:
+        return Finding(
+            name,
+            "tier",
+            Verdict.FAULT,
+            f"{tier.damaged_objects} of its objects are damaged, and could not be repaired",
+            "restore the objects that the broker's log names, from a copy or an earlier version",
         )
     if tier.damaged_count:
         return Finding(

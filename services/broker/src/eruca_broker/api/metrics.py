@@ -38,6 +38,7 @@ from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
+from eruca_broker.store.tiering.scrub import TierScrub
 from eruca_broker.store.tiering.tiering import Tiering
 
 REPLICA_ROLES: Final[tuple[ReplicationRole, ...]] = (
@@ -163,8 +164,9 @@ class ScrubMetrics(Collector):
 class TierMetrics(Collector):
     """The tier."""
 
-    def __init__(self, tiering: Tiering) -> None:
+    def __init__(self, tiering: Tiering, scrub: TierScrub | None) -> None:
         self._tiering = tiering
+        self._scrub = scrub
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
@@ -204,6 +206,27 @@ class TierMetrics(Collector):
             tiering.reader.read_count,
         )
         yield _gauge("eruca_broker_tier_cache_bytes", "Bytes in the tier's cache", cache.size)
+        yield _gauge(
+            "eruca_broker_tier_missing_objects",
+            "Objects of the tier that are missing",
+            tiering.faults.missing_count,
+        )
+        yield _gauge(
+            "eruca_broker_tier_damaged_objects",
+            "Objects of the tier that differ from what was uploaded, found by its scrub",
+            tiering.faults.damaged_count,
+        )
+        if (scrub := self._scrub) is not None:
+            yield _counter(
+                "eruca_broker_tier_repaired_objects",
+                "Objects of the tier that its scrub has repaired",
+                scrub.repaired_count,
+            )
+            yield _counter(
+                "eruca_broker_tier_scrub_rounds",
+                "Number of times that the scrub read the whole tier",
+                scrub.rounds,
+            )
         yield _counter(
             "eruca_broker_tier_damaged_reads",
             "Reads in which an object of the tier was not as it was uploaded",

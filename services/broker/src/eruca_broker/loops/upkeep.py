@@ -15,6 +15,7 @@ from eruca_broker.loops.retention import FollowedRetention, RetentionLoop
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, Scrub
+from eruca_broker.store.tiering.scrub import SCRUB_SECONDS, TierScrub
 from eruca_broker.store.tiering.tiering import Tiering
 from eruca_chassis.loops import BackgroundLoop
 
@@ -39,6 +40,7 @@ class Upkeep:
         kept_from: Callable[[], int | None] = lambda: None,
         scrub: Scrub | None = None,
         tiering: Tiering | None = None,
+        tier_scrub: TierScrub | None = None,
     ) -> None:
         self._store = store
         self._checked_offset = -1  # log offset of the last checkpoint
@@ -74,6 +76,10 @@ class Upkeep:
             loop = BackgroundLoop("tier", tiering.step, period_seconds=STEP_SECONDS)
             tiering.wake = loop.wake
             self._loops.append(loop)
+        if tier_scrub is not None:
+            self._loops.append(
+                BackgroundLoop("tier scrub", tier_scrub.step, period_seconds=SCRUB_SECONDS)
+            )
 
     def start(self) -> None:
         """Start the loops on the running event loop."""

@@ -13,6 +13,7 @@ from eruca_broker.core.records.times import moment
 from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tiering.scrub import TierScrub
 from eruca_broker.store.tiering.tiering import Tiering
 from eruca_chassis.clock import Clock
 
@@ -45,6 +46,7 @@ class Status:
         clock: Clock,
     ) -> None:
         self.tiering: Tiering | None = None  # None: there is no tier
+        self.tier_scrub: TierScrub | None = None  # None: it is not scrubbed
         self._role = role
         self._identity = identity
         self._store = store
@@ -103,7 +105,7 @@ class Status:
         tiering = self.tiering
         if tiering is None:
             return None
-        manifest = tiering.manifest
+        manifest, scrub = tiering.manifest, self.tier_scrub
         return TierStatus(
             min_offset=None if manifest is None else manifest.min_offset,
             max_offset=None if manifest is None else manifest.end_offset,
@@ -114,5 +116,9 @@ class Status:
             cache_bytes=tiering.cache.size,
             cache_bytes_max=tiering.cache.size_max,
             damaged_count=tiering.cache.damaged_count,
-            missing_count=tiering.missing_count,
+            missing_count=tiering.faults.missing_count,
+            damaged_objects=tiering.faults.damaged_count,
+            repaired_objects=0 if scrub is None else scrub.repaired_count,
+            scrub_offset=None if scrub is None else scrub.offset,
+            scrub_rounds=0 if scrub is None else scrub.rounds,
         )

@@ -195,7 +195,7 @@ class TierReader:
             NotInMemoryError: Some are not here, in an attempt.
             UnavailableError: The same, outside an attempt.
         """
-        blobs = _blobs(segment, table, begin, end, is_side=is_side)
+        blobs = blobs_of(segment, table, begin, end, is_side=is_side)
         files = self._files(blobs)
         start = segment.head_size if is_side else 0
         parts = []
@@ -234,7 +234,7 @@ class TierReader:
             table = self._table_of(segments, index)
             first, last = start - segment.base, end - segment.base
             stretches.append((segment, table, first, last))
-            blobs += _blobs(segment, table, first, last, is_side=False)
+            blobs += blobs_of(segment, table, first, last, is_side=False)
         self._files(list(dict.fromkeys(blobs)))  # all that is missing is fetched together
         return [
             memoryview(self.bytes_of(segment, table, first, last, is_side=False))
@@ -371,7 +371,7 @@ def head_of(segment: TierSegment) -> Blob:
     return Blob(segment.side_path, 0, segment.head_size, bytes.fromhex(segment.head_sha256))
 
 
-def _blobs(
+def blobs_of(
     segment: TierSegment, table: QueueTable, begin: int, end: int, *, is_side: bool
 ) -> list[Blob]:
     """Return the chunks of an object that have its bytes from *begin* to *end*."""

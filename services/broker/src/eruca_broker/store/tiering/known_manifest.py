@@ -26,7 +26,7 @@ _FILE_SIZE_MAX: Final = 1024**3
 
 
 class Known(NamedTuple):
-    """What the store knew last."""
+    """The facts that the store knew last."""
 
     manifest: Manifest
     first: QueueTable | None  # of its first segment

@@ -18,6 +18,7 @@ import structlog
 from eruca.contract.errors import ErucaError, UnavailableError
 from eruca.contract.names import is_system_topic
 from eruca.objects.repositories import PathTakenError, Repository
+from eruca_broker.core.tier.faults import Faults, found_by_size, sound_end
 from eruca_broker.core.tier.manifests import (
     MANIFESTS,
     SEGMENTS,
@@ -55,6 +56,7 @@ from eruca_broker.store.tier.cache import TierCache
 from eruca_broker.store.tier.reader import TierReader, head_of
 from eruca_broker.store.tier.sides import CHUNK_SIZE, proved, remove
 from eruca_broker.store.tiering.known_manifest import TIER, known, remember
+from eruca_broker.store.tiering.repairs import UnrepairableError, store_segment, store_side
 from eruca_broker.store.tiering.uploads import answered, equals, in_idle_time, upload
 from eruca_chassis.clock import Clock
 
@@ -103,7 +105,7 @@ class Tiering:
         failure_count: Steps that failed.
         uploaded_count: Segments.
         uploaded_size: Their bytes.
-        missing_count: Segments that are only in the tier, and lack an object there.
+        faults: Objects that are known to be missing or damaged.
     """
 
     def __init__(
@@ -119,15 +121,15 @@ class Tiering:
         self.failure_count = 0
         self.uploaded_count = 0
         self.uploaded_size = 0
-        self.missing_count = 0
+        self.faults = Faults()
         self._store = store
         self._repository = repository
         self._settings = settings
         self._clock = clock
         self._is_master = is_master
-        self._directory = store.directory / TIER
+        self.directory = store.directory / TIER
         self.cache = TierCache(
-            self._directory / "cache", self._read, settings.cache_bytes_max, self._doubt
+            self.directory / "cache", self.read, settings.cache_bytes_max, self._doubt
         )
         self.reader = TierReader(
             self.cache, store.cold.begin, lambda: store.log_min_offset, self._doubt
@@ -160,10 +162,15 @@ class Tiering:
     @property
     def tiered_to(self) -> int:
         """The log offset before which the tier has all of this log's history; 0: unknown."""
-        if not self._is_writer or self._manifest is None:
+        written = self.written
+        if written is None:
             return 0
-        end = self._manifest.end_offset
-        return 0 if end is None else end
+        return sound_end(written, self.faults.known.keys(), self._store.log_min_offset)
+
+    @property
+    def written(self) -> Manifest | None:
+        """The latest manifest, which this broker has reconciled or written; None: it has not."""
+        return self._manifest if self._is_writer else None
 
     @property
     def manifest(self) -> Manifest | None:
@@ -274,7 +281,7 @@ class Tiering:
             # A damaged segment is not another history: only a sound one disowns the tier's.
             await in_idle_time(proved(self._store.log.file(segment.base).path, segment.base))
         ours = reconciled(manifest, extent, equal)
-        permission = self._directory / _PERMISSION
+        permission = self.directory / _PERMISSION
         is_permitted = await asyncio.to_thread(permission.exists)
         check_abandonment(manifest, ours, self._writer().epoch, is_permitted=is_permitted)
         if left := len(manifest.segments) - len(ours.segments):
@@ -290,15 +297,17 @@ class Tiering:
                 "objects of the tier are missing; their segments are here, and are uploaded again",
                 log_offset=ours.segments[len(whole.segments)].base,
             )
-        missing = [one.path for one in whole.segments if not is_whole(one, sizes)]
-        if missing:
+        self.faults.keep({path for one in whole.segments for path in one.paths})
+        unsound = found_by_size(whole, sizes)
+        for path, fault in unsound.items():
+            self.faults.note(path, fault)
+        if unsound:
             _log.error(
                 "objects of the tier are missing, and their segments are not here any more",
-                count=len(missing),
-                object=missing[0],
+                count=len(unsound),
+                object=min(unsound),
                 fix="restore the objects from a copy; a version of the bucket may have them",
             )
-        self.missing_count = len(missing)
         unnamed = orphans(whole, sizes)
         if whole != manifest or unnamed:
             await self._commit(whole, unnamed)
@@ -406,13 +415,13 @@ class Tiering:
             first = decoded_head(head)
         self._manifest, self._seen = manifest, manifest.number
         self.reader.show(manifest, first, log_begin)
-        kept = partial(remember, self._directory, manifest, reached=self.reader.reached, head=head)
+        kept = partial(remember, self.directory, manifest, reached=self.reader.reached, head=head)
         await asyncio.to_thread(kept)
 
     async def _remember(self) -> None:
         """Read by the manifest that the last process knew, if it is this log's."""
         try:
-            found = await asyncio.to_thread(known, self._directory, self._store.state.log_id)
+            found = await asyncio.to_thread(known, self.directory, self._store.state.log_id)
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
@@ -432,6 +441,59 @@ class Tiering:
         if path is None:
             raise UnavailableError("the tier's cache is too small for a head")
         return await asyncio.to_thread(path.read_bytes)
+
+    # --- For the scrub ----------------------------------------------------------------------------
+
+    async def read(self, path: str, begin: int, end: int) -> bytes:
+        """Return bytes of an object; see :meth:`.Repository.get_range`."""
+        return await self._repository.get_range(self._path(path), begin, end)
+
+    async def repair(self, segment: TierSegment, path: str, head: bytes | None) -> None:
+        """Store one of a segment's objects again, from the segment here.
+
+        Args:
+            segment: The segment.
+            path: The object's.
+            head: The sound head of its side object; None: that is lost.
+
+        Raises:
+            UnrepairableError: There is no sound copy of it here.
+            ErucaError: The tier cannot be written now.
+            OSError: The same, or the disk refuses.
+        """
+        async with self._stepping:
+            manifest = self.written
+            if manifest is None or segment not in manifest.segments:
+                raise UnrepairableError("this broker does not write the tier any more")
+            if segment.base < self._store.log_min_offset:
+                raise UnrepairableError("its segment is not on this broker's disk any more")
+            file, target = self._store.log.file(segment.base), self._path(path)
+            rate_max = self._settings.upload_rate_max
+            if path == segment.path:
+                if head is None:
+                    raise UnrepairableError("its side object, which has the digests, is lost")
+                await store_segment(
+                    self._repository, target, file, segment, head, rate_max=rate_max
+                )
+                return
+            place = manifest.segments.index(segment)
+            before = self._beginnings(segment.base) if head is None and not place else {}
+            if head is None and place:
+                before = (await self._table_of(manifest.segments[place - 1])).last_runs()
+            try:
+                await store_side(
+                    self._repository,
+                    target,
+                    file,
+                    segment,
+                    head=head,
+                    before=before,
+                    is_current=self._is_current,
+                    room=self._room,
+                    rate_max=rate_max,
+                )
+            finally:
+                await asyncio.to_thread(remove, self._room)
 
     # --- Facts ------------------------------------------------------------------------------------
 
@@ -478,15 +540,12 @@ class Tiering:
         if not self._is_writer and self._clock.monotonic() - self._refreshed_at >= STEP_SECONDS:
             self.wake()
 
-    async def _read(self, path: str, begin: int, end: int) -> bytes:
-        return await self._repository.get_range(self._path(path), begin, end)
-
     def _path(self, path: str) -> str:
         return f"{self._store.state.log_id}/{path}"
 
     @property
     def _room(self) -> Path:
-        return self._directory / "side.unfinished"
+        return self.directory / "side.unfinished"
 
 
 def _tell_expired(before: Manifest, after: Manifest) -> None:

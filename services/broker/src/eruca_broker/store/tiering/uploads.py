@@ -101,12 +101,49 @@ async def upload(
         head = table.head
         stored = ((file.path, head.segment_digests, b""), (room, head.side_digests, side.head))
         for path, (source, digests, first) in zip(segment.paths, stored, strict=True):
-            async with answered() as limit:
-                parts = _parts(source, digests, first, chunk_size=chunk_size, rate_max=rate_max)
-                await repository.put_parts(f"{folder}/{path}", _watched(parts, limit))
+            await put_object(
+                repository,
+                f"{folder}/{path}",
+                source,
+                digests,
+                first=first,
+                chunk_size=chunk_size,
+                rate_max=rate_max,
+            )
     finally:
         await finished_in_thread(lambda: remove(room))
     return Uploaded(segment, table, side.head)
+
+
+async def put_object(
+    repository: Repository,
+    path: str,
+    source: Path,
+    digests: bytes,
+    *,
+    chunk_size: int,
+    rate_max: int,
+    first: bytes = b"",
+) -> None:
+    """Store an object, each chunk of which has its digest, or nothing.
+
+    Args:
+        repository: The tier.
+        path: The object's, in it.
+        source: The file that has its bytes.
+        digests: SHA-256 of each chunk of the file, one after another.
+        chunk_size: Bytes of a chunk.
+        rate_max: Bytes a second; 0: as fast as possible.
+        first: Bytes before those of the file.
+
+    Raises:
+        DamagedSegmentError: A chunk differs; nothing is stored.
+        ErucaError: The tier cannot be written now.
+        OSError: The same, or the file cannot be read.
+    """
+    async with answered() as limit:
+        parts = _parts(source, digests, first, chunk_size=chunk_size, rate_max=rate_max)
+        await repository.put_parts(path, _watched(parts, limit))
 
 
 @asynccontextmanager

@@ -1,0 +1,119 @@
+"""Store an object of the tier again, from the segment on this broker's disk.
+
+It gets the bytes that the manifest names, and no others: each chunk is compared with its digest
+while it leaves. So a repair that comes too late, of a former master, changes nothing. The store
+takes an object as a whole, so the damaged one stays until the sound one is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from eruca.objects.repositories import Repository
+from eruca_broker.core.tier.manifests import TierSegment
+from eruca_broker.core.tier.queue_tables import Key, Run, decoded
+from eruca_broker.store.readable_log import LogFile
+from eruca_broker.store.tier.sides import Side, side_of
+from eruca_broker.store.tiering.uploads import equals, in_idle_time, put_object
+
+
+class UnrepairableError(Exception):
+    """There is no sound copy of an object here; the text says why."""
+
+
+async def store_segment(
+    repository: Repository,
+    path: str,
+    file: LogFile,
+    segment: TierSegment,
+    head: bytes,
+    *,
+    rate_max: int,
+) -> None:
+    """Store a segment's object again.
+
+    Args:
+        repository: The tier.
+        path: The object's, in it.
+        file: The segment here.
+        segment: The segment, as the manifest names it.
+        head: The sound head of its side object, which has the digests.
+        rate_max: Bytes a second; 0: as fast as possible.
+
+    Raises:
+        UnrepairableError: The segment here has other bytes.
+        ErucaError: The tier cannot be written now.
+        OSError: The same, or the disk refuses.
+    """
+    await _check_equal(file, segment)
+    digests = decoded(head).head.segment_digests
+    await put_object(
+        repository, path, file.path, digests, chunk_size=segment.chunk_size, rate_max=rate_max
+    )
+
+
+async def store_side(
+    repository: Repository,
+    path: str,
+    file: LogFile,
+    segment: TierSegment,
+    *,
+    head: bytes | None,
+    before: Mapping[Key, Run],
+    is_current: Callable[[Key, Run], bool],
+    room: Path,
+    rate_max: int,
+) -> None:
+    """Store a side object again; build it from the segment's records.
+
+    Args:
+        repository: The tier.
+        path: The object's, in it.
+        file: The segment here.
+        segment: The segment, as the manifest names it.
+        head: The head, if the tier still has a sound one; else it is built, too.
+        before: The last run of each queue in the segment before.
+        is_current: Tells whether a queue is still that of an existing topic.
+        room: A file that may be written meanwhile; the caller removes it.
+        rate_max: Bytes a second; 0: as fast as possible.
+
+    Raises:
+        UnrepairableError: The segment here has other bytes, or a topic was deleted meanwhile, so
+            that the head would be another one.
+        ErucaError: The tier cannot be written now.
+        OSError: The same, or the disk refuses.
+    """
+    await _check_equal(file, segment)
+    made: list[Side] = []
+    await in_idle_time(
+        side_of(
+            file.path,
+            file.base_offset,
+            room,
+            before=before,
+            is_current=is_current,
+            chunk_size=segment.chunk_size,
+            done=made.append,
+        )
+    )
+    head = made[0].head if head is None else head
+    if hashlib.sha256(head).hexdigest() != segment.head_sha256:
+        raise UnrepairableError(
+            "its head is lost, and cannot be built again: topics have been deleted since it was"
+        )
+    await put_object(
+        repository,
+        path,
+        room,
+        decoded(head).head.side_digests,
+        first=head,
+        chunk_size=segment.chunk_size,
+        rate_max=rate_max,
+    )
+
+
+async def _check_equal(file: LogFile, segment: TierSegment) -> None:
+    if not await equals(file, segment):
+        raise UnrepairableError("the segment on this broker's disk differs from what was uploaded")
