@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from eruca.contract.wire import LOG_MEDIA_TYPE
 from eruca_broker.store.tier.cache import TierCache
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.start import StartError
@@ -20,6 +21,7 @@ from support.tiers import brought_up, delete_local, tiering_of
 
 pytestmark = pytest.mark.anyio
 COUNT = 40
+AS_LOG = {"accept": LOG_MEDIA_TYPE}
 
 
 @pytest.fixture
@@ -91,6 +93,60 @@ async def test_a_group_gets_what_is_only_in_the_tier(
     assert found == [str(number) for number in range(COUNT)]
 
 
+async def read_log(client: httpx.AsyncClient) -> bytes:
+    """Return the bytes of all records that the feed has."""
+    records, offset, is_more = b"", 0, True
+    while is_more:
+        answer = await client.get("/log", params={"from_offset": offset, "bytes_max": 100_000})
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["eruca-min-offset"] == "0"
+        records += answer.content
+        following = int(answer.headers["eruca-next-offset"])
+        is_more, offset = following > offset, following
+    assert offset == int(answer.headers["eruca-max-offset"])
+    return records
+
+
+async def test_the_feed_and_single_records_answer_the_same_bytes_before_and_after(
+    app: ServiceApp, client: httpx.AsyncClient
+) -> None:
+    before = await read_log(client)
+    first = (await client.get("/log/records/0", headers=AS_LOG)).content
+    await tier_and_delete(app)
+
+    after = await read_log(client)
+
+    assert after[: len(before)] == before
+    assert first == before[: len(first)] != b""
+    assert (await client.get("/log/records/0", headers=AS_LOG)).content == first
+    assert (await client.get("/log/records/0")).json()["log_offset"] == 0
+    assert (await client.get("/log/records/1")).json()["code"] == "record-not-found"
+    as_json = {"accept": "application/json"}
+    told = (await client.get("/log", params={"from_offset": 0}, headers=as_json)).json()
+    assert (told["records"][0]["log_offset"], told["min_offset"]) == (0, 0)
+
+
+async def test_the_feed_of_a_tier_that_is_away_is_refused_and_told_when_to_repeat(
+    app: ServiceApp, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    await tier_and_delete(app)
+    (tmp_path / "tier").rename(tmp_path / "away")
+
+    refused = await client.get("/log", params={"from_offset": 0})
+    here = broker_of(app).store.log_min_offset
+    answered = await client.get("/log", params={"from_offset": here})
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert int(refused.headers["retry-after"]) > 0
+    assert answered.status_code == 200
+    (tmp_path / "away").rename(tmp_path / "tier")
+    assert (await client.get("/log", params={"from_offset": 0})).content
+    tiering_of(app).reader.manifest = None  # as if none had ever been read
+    unknown = await client.get("/log", params={"from_offset": 0})
+    assert unknown.status_code == 503
+    assert (await client.get("/status")).json()["log"]["begin_offset"] is None
+
+
 async def test_status_and_metrics_show_both_beginnings(
     app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
@@ -98,6 +154,7 @@ async def test_status_and_metrics_show_both_beginnings(
     status = (await client.get("/status")).json()
 
     assert status["log"]["tier_min_offset"] == 0 < status["log"]["min_offset"]
+    assert status["log"]["begin_offset"] == 0
     assert status["tier"]["failure"] is None
     assert status["tier"]["max_offset"] >= status["log"]["min_offset"]
     assert status["tier"]["behind_bytes"] == 0

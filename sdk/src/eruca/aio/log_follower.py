@@ -5,7 +5,8 @@ Use it to build projections and exports. The log offset is the only state. Store
 begin there the next time.
 
 If the broker goes away, the follower waits and continues where it stopped. A log offset that
-retention has deleted is an error, because continuing would leave a gap unnoticed.
+retention has deleted is an error, because continuing would leave a gap unnoticed. With a tier, the
+log begins where the tier does; while the tier is unreachable, the follower waits, too.
 
 A broker with replicas has the same log at each of them, and its epochs tell which master wrote what
 (``epoch``). Store the epoch with the offset: if an operator has elected a replica that lacked
@@ -50,6 +51,7 @@ from eruca.contract.wire import (
 )
 from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_numbers import check_count
+from eruca.core.messages.log_begin import log_begin
 from eruca.core.messages.log_block import LogBlock, LogRecord, sound_records
 from eruca.core.routing.replicas import in_sync_standbys, reader_of
 
@@ -250,8 +252,9 @@ class AsyncLogFollower:
 
     async def _block_at(self, url: str, wait_seconds: float, bytes_max: int) -> LogBlock:
         if self._fetch_from is None:
-            log = (await self._context.broker_api.status(url)).log
-            self._fetch_from = log.max_offset if self._start == "latest" else log.min_offset
+            status = await self._context.broker_api.status(url)
+            is_latest = self._start == "latest"
+            self._fetch_from = status.log.max_offset if is_latest else log_begin(status)
         begin = self._fetch_from
         target = target_of(
             "/v1/log",

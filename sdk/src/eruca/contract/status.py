@@ -39,6 +39,12 @@ class LogStatus(Answer):
         description="offset of the first record in the tier, from which messages can be pulled; "
         "null: nothing is there, or that is not known yet",
     )
+    begin_offset: int | None = Field(
+        default=None,
+        description="offset of the first record that the log feed has, in the tier or on the "
+        "broker's disk; null: it is not known yet what the tier has; missing: the broker's version "
+        "does not report it",
+    )
     max_offset: int = Field(description="offset of the next record")
     flushed_offset: int = Field(description="all bytes before this offset survive power loss")
     segment_bytes: int

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -44,6 +44,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT
 from eruca.contract.records import DamagedRecordError
+from eruca.core.messages.log_begin import log_begin
 from eruca_postgres.claims import Claim, ClaimLostError
 from eruca_postgres.database import Database
 from eruca_postgres.positions import (
@@ -116,6 +117,9 @@ class LogProjector:
         claim: Returns the broker's claim, or None while another instance holds it.
         projection: Writes the rows.
         read_bytes: Approximate number of bytes that are read and folded in one transaction.
+        begins_on_disk: Whether a log that was not read before is read from the first record on the
+            broker's disk. That is a snapshot of the state, which is all that some need. Else it is
+            read from its beginning, which is in the tier if there is one.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class LogProjector:
         claim: Callable[[], Claim | None],
         projection: Projection[Any],
         read_bytes: int = LOG_READ_SIZE_DEFAULT,
+        begins_on_disk: bool = False,
     ) -> None:
         self.broker_name = broker_name
         self.fault: str | None = None  # the reason why the log cannot be followed now
@@ -135,6 +140,7 @@ class LogProjector:
         self._claim = claim
         self._projection = projection
         self._read_bytes = read_bytes
+        self._begins_on_disk = begins_on_disk
         self._follower: AsyncLogFollower | None = None
         self._reading: asyncio.Task[_Prepared[Any]] | None = None  # of the next block
         self._position: int | None = None  # as in the database; None: nothing was read yet
@@ -226,10 +232,16 @@ class LogProjector:
         self._is_same_log = False
         return self._client.log_follower(
             self.broker_name,
-            from_offset="earliest" if self._position is None else self._position,
+            from_offset=await self._beginning() if self._position is None else self._position,
             from_epoch=self._epoch,
             prefers_replica=True,
         )
+
+    async def _beginning(self) -> int | Literal["earliest"]:
+        """Return where to begin with a log that was not read before."""
+        if not self._begins_on_disk:
+            return "earliest"
+        return (await self._client.admin.broker_status(self.broker_name)).log.min_offset
 
     async def _compare_last_block(self) -> None:
         """Raise RecordNotFoundError if the log holds other records at the last block's place."""
@@ -251,7 +263,7 @@ class LogProjector:
                 return await follower.read_block(bytes_max=last.size)
             except RecordNotFoundError:
                 status = await self._client.admin.broker_status(self.broker_name)
-                if last.log_offset < status.log.min_offset:
+                if last.log_offset < log_begin(status):
                     return None
                 raise
 

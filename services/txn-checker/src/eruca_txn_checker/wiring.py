@@ -180,6 +180,7 @@ def _compose(
                 ask=calls.get,
                 counts=folds,
             ),
+            begins_on_disk=True,  # nothing pending lies before it
         )
         work = TransactionWork(projector, due, poll_seconds=settings.poll_seconds)
         return work

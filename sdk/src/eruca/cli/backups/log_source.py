@@ -19,6 +19,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import LOG_READ_SIZE_MAX
 from eruca.contract.wire import LOG_MEDIA_TYPE
+from eruca.core.messages.log_begin import log_begin
 
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
@@ -94,7 +95,8 @@ class BrokerLog:
         """Return the log's extent; see :class:`LogSource`.
 
         Raises:
-            ErucaError: No broker of the name answers, or its log has no id.
+            ErucaError: No broker of the name answers, its log has no id, or it does not know yet
+                where its log begins.
         """
         url = await self._reader_url()
         status = await self._client.context.broker_api.status(url)
@@ -103,7 +105,8 @@ class BrokerLog:
                 f"the log of {self.broker_name} has no id, by which backups know it",
                 fix="upgrade the broker; an empty replica gets its log from its master",
             )
-        follower = self._client.log_follower(
+        begin = log_begin(status)
+        follower = self._client.log_follower(  # at what is on the disk: only the end is asked for
             self.broker_name, from_offset=status.log.min_offset, prefers_replica=False
         )
         async with follower:
@@ -118,7 +121,7 @@ class BrokerLog:
             status.cluster,
             status.version,
             status.log.log_id or "",
-            status.log.min_offset,
+            begin,
             end,
             status.log.segment_bytes,
             visible - end,

@@ -167,9 +167,21 @@ class SlaveFeed:
                 last = None
             await asyncio.sleep(INTRODUCTION_SECONDS)
 
-    def follower(self, log_offset: int) -> AsyncLogFollower:
-        """Return a reader of the log for a slave that reports *log_offset*."""
-        return self._client.log_follower(self.broker_name, from_offset=log_offset or "earliest")
+    async def follower(self, log_offset: int) -> AsyncLogFollower:
+        """Return a reader of the log for a slave that reports *log_offset*.
+
+        An empty slave gets what is on the broker's disk, and not what only its tier has.
+
+        Raises:
+            SlaveError: The broker does not answer.
+        """
+        if not log_offset:
+            try:
+                status = await self._client.admin.broker_status(self.broker_name)
+            except ErucaError as error:
+                raise SlaveError(f"broker {self.broker_name} does not answer: {error}") from error
+            log_offset = status.log.min_offset
+        return self._client.log_follower(self.broker_name, from_offset=log_offset)
 
     def tell(self, event: SlaveEvent) -> None:
         """Tell an event of a slave that is served."""
@@ -210,7 +222,7 @@ class _Slave:
         if requested is None:
             return
         self._progress = SlaveProgress(requested)
-        async with self._feed.follower(requested) as follower:
+        async with await self._feed.follower(requested) as follower:
             tasks = [
                 asyncio.create_task(self._send(follower)),
                 asyncio.create_task(self._listen(follower)),

@@ -73,7 +73,11 @@ _log = structlog.get_logger()
         beside=(_LOG,),
         headers={
             NEXT_OFFSET_HEADER: {"description": "the offset at which to continue"} | _OFFSET_SCHEMA,
-            MIN_OFFSET_HEADER: {"description": "the log's current beginning"} | _OFFSET_SCHEMA,
+            MIN_OFFSET_HEADER: {
+                "description": "the log's current beginning, in the tier if there is one; while it "
+                "is unknown what the tier has, the beginning on the broker's disk"
+            }
+            | _OFFSET_SCHEMA,
             MAX_OFFSET_HEADER: {"description": "its current end"} | _OFFSET_SCHEMA,
             EPOCH_HEADER: {
                 "description": "the epoch of these records, for the next request; missing without "
@@ -117,9 +121,9 @@ async def read_log(
     At the end of the log the request is held until something is appended, or answered without
     records after `wait_seconds`. Continue from `eruca-next-offset`. It may be beyond the last
     record, if the rest of a segment is unused. An offset that retention has deleted, or at which no
-    record starts, is 404. An offset from which damage prevents reading is 503. A damaged record
-    whose size is known is returned as stored, and `eruca-damaged-offsets` names it. In JSON it is
-    in `damaged` instead of `records`.
+    record starts, is 404. An offset from which damage prevents reading is 503, and so is one in the
+    tier while that cannot be read. A damaged record whose size is known is returned as stored, and
+    `eruca-damaged-offsets` names it. In JSON it is in `damaged` instead of `records`.
 
     A broker with replicas adds `eruca-epoch`. A reader that sends it back as `epoch` may continue
     at any replica. One that has not copied the log so far answers without records.
@@ -138,7 +142,8 @@ async def read_log(
     stretch = read.stretch
     if media_type == LOG_MEDIA_TYPE:
         headers = _headers(stretch, read.epoch)
-        return CountedResponse(in_flight, [stretch.records], LOG_MEDIA_TYPE, headers)
+        records = bytes(stretch.records) if stretch.is_copied else stretch.records
+        return CountedResponse(in_flight, [records], LOG_MEDIA_TYPE, headers)
     text = _ENCODER.encode(_log_answer(stretch, from_offset, bytes_max, read.epoch))
     return CountedResponse(in_flight, [text], JSON_MEDIA_TYPE)
 
@@ -190,7 +195,8 @@ class GetLogRecord(HotEndpoint):
         log_offset, media_type = exchange.request.meaning
         if media_type == LOG_MEDIA_TYPE:
             raw = self._feed.raw_record(log_offset, client_of(exchange.client))
-            exchange.take(self._in_flight, held_size(len(raw)))
+            is_copied = isinstance(raw, bytes)
+            exchange.take(self._in_flight, len(raw) if is_copied else held_size(len(raw)))
             exchange.answer(_LOG_OK, raw)
             return
         record = self._feed.record(log_offset, client_of(exchange.client))

@@ -2,7 +2,7 @@
 
 The log is read up to its visible end. At the end a request is held until something is appended.
 Retention can overtake a slow reader: then the offset is not found, and the error names the first
-one that is.
+one that is. With a tier, the log begins where the tier does.
 
 A position has an epoch, too (:mod:`eruca_broker.core.replication.log_positions`). So a reader may
 continue at another replica. An answer has records of one epoch only.
@@ -63,7 +63,8 @@ class LogFeed:
         Raises:
             StaleEpochError: The log has other records before it than those of *epoch*.
             RecordNotFoundError: No record starts there.
-            UnavailableError: The log is damaged from there on, or shortly behind.
+            UnavailableError: The log is damaged from there on, or shortly behind; or it is in the
+                tier, which cannot be read now.
             OverloadedError: The maximum of held requests is reached.
         """
         look = partial(self._read, from_offset, bytes_max, epoch)
@@ -76,7 +77,8 @@ class LogFeed:
         return read
 
     def _read(self, from_offset: int, bytes_max: int, epoch: int | None) -> FeedRead:
-        epochs, end = self._store.state.log_epochs.table, self._store.visible_offset
+        log, end = self._store.whole_log, self._store.visible_offset
+        epochs = log.epochs_at(from_offset)
         if epoch is not None:
             standing = standing_of(epochs, end, epoch=epoch, log_offset=from_offset)
             is_lost = standing is Standing.AHEAD and not self._store.is_replica
@@ -88,9 +90,9 @@ class LogFeed:
                     fix="discard what was read, and read the log again from its beginning",
                 )
             if standing is Standing.AHEAD and not is_lost:
-                nothing = self._store.log.read(end, 1)
+                nothing = log.read(end, 1)
                 return FeedRead(nothing._replace(next_offset=from_offset), epoch)
-        stretch = self._store.log.read(from_offset, bytes_max, epoch_end(epochs, from_offset))
+        stretch = log.read(from_offset, bytes_max, epoch_end(epochs, from_offset))
         return FeedRead(stretch, epoch_before(epochs, stretch.next_offset))
 
     def record(self, log_offset: int, reader: str) -> Record:
@@ -102,11 +104,12 @@ class LogFeed:
             RecordNotFoundError: No record starts there.
         """
         try:
-            return self._store.cold.attempt(reader, partial(self._store.log.record, log_offset))
+            read = partial(self._store.whole_log.record, log_offset)
+            return self._store.cold.attempt(reader, read)
         except UnreadableRecordError as error:
             raise MessageDamagedError(error.detail, fix=error.fix) from error
 
-    def raw_record(self, log_offset: int, reader: str) -> memoryview:
+    def raw_record(self, log_offset: int, reader: str) -> bytes | memoryview:
         """Return the bytes of the record at *log_offset*; raises like :meth:`record`."""
         self.record(log_offset, reader)  # its error names the fault
-        return self._store.log.raw(log_offset)
+        return self._store.cold.attempt(reader, partial(self._store.whole_log.raw, log_offset))

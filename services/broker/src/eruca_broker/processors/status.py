@@ -76,6 +76,7 @@ class Status:
                 log_id=store.state.log_id or None,
                 min_offset=store.log_min_offset,
                 tier_min_offset=None if tier is None else tier.min_offset,
+                begin_offset=store.whole_log.begin_offset,
                 max_offset=end,
                 flushed_offset=store.flushed_offset,
                 segment_bytes=store.segment_bytes,

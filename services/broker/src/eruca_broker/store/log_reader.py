@@ -5,11 +5,10 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.queryMessage``, ``CommitLog.getData`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
-import numpy as np
 import structlog
 
 from eruca.contract.errors import RecordNotFoundError, UnavailableError
@@ -26,7 +25,8 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca_broker.core.damage import RESTORE_FIX, damaged_record
-from eruca_broker.core.records.stored_proof import fault_of, proved_rows, whole_size
+from eruca_broker.core.log.whole_records import damaged_among, own_offset, whole_records
+from eruca_broker.core.records.stored_proof import fault_of, whole_size
 from eruca_broker.store.index.index_file import DamagedIndexError
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
@@ -45,6 +45,15 @@ class LogRead(NamedTuple):
     next_offset: int  # for the next read; after the records if a segment's rest is unused
     min_offset: int
     max_offset: int
+    is_copied: bool = False  # into memory of their own; else they are in the log's mapping
+
+
+def outside_log(log_offset: int, begin: int, end: int) -> RecordNotFoundError:
+    """Return the error for a read outside the log, which is from *begin* to *end*."""
+    return RecordNotFoundError(
+        f"log offset {log_offset} is outside the log, {begin} to {end}",
+        fix=f"read from {begin} on",
+    )
 
 
 class LogReader:
@@ -77,7 +86,7 @@ class LogReader:
             try:
                 record = decode_record(view, start)
             except DamagedRecordError as error:
-                if _own_offset(view, start) == log_offset:
+                if own_offset(view, start) == log_offset:
                     raise damaged_record(log_offset, error) from error
             else:
                 if record.log_offset == log_offset:
@@ -98,7 +107,7 @@ class LogReader:
             view, start = memoryview(segment.buffer), log_offset - segment.base_offset
             _need_record(segment, start)
             size = int.from_bytes(view[start : start + 4])
-            is_here = _own_offset(view, start) == log_offset
+            is_here = own_offset(view, start) == log_offset
             if is_here and RECORD_SIZE_MIN <= size <= len(view) - start:
                 raw = view[start : start + size]
                 if is_proved and (fault := fault_of(raw)) is not None:
@@ -119,40 +128,24 @@ class LogReader:
             return LogRead(memoryview(b""), [], from_offset, lowest, end_offset)
         segment = self._log.segment_at(from_offset)
         if segment is None or from_offset > end_offset:
-            raise RecordNotFoundError(
-                f"log offset {from_offset} is outside the log, {lowest} to {end_offset}",
-                fix=f"read from {lowest} on",
-            )
+            raise outside_log(from_offset, lowest, end_offset)
         start = from_offset - segment.base_offset
-        starts: list[int] = []
-        position, limit = start, min(segment.size, end_offset - segment.base_offset)
-        following = from_offset
-        view = memoryview(segment.buffer)
+        limit = min(segment.size, end_offset - segment.base_offset)
         _need_record(segment, start)
         # The record after them is looked at, too: at its head.
         segment.mapped.need(start, min(start + bytes_max + RECORD_SIZE_MIN, limit))
-        while position < limit:
-            size = int.from_bytes(view[position : position + 4])
-            magic = int.from_bytes(view[position + 4 : position + 8])
-            if magic == MAGIC_BLANK:
-                following = segment.end_offset
-                break
-            is_record = _own_offset(view, position) == segment.base_offset + position
-            if not is_record or not RECORD_SIZE_MIN <= size <= limit - position:
-                if 0 < position == start:  # it is unknown whether a record should start here
-                    raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
-                raise UnavailableError(
-                    f"the record at log offset {segment.base_offset + position} is damaged, and "
-                    "the start of the next one is unknown",
-                    fix=RESTORE_FIX,
-                )
-            if position > start and position + size - start > bytes_max:
-                break
-            starts.append(position)
-            position += size
-            following = segment.base_offset + position
-        damaged = _damaged_of(segment, starts, position)
-        return LogRead(view[start:position], damaged, following, lowest, end_offset)
+        view = memoryview(segment.buffer)[start:limit]
+        found = whole_records(
+            view,
+            from_offset,
+            bytes_max=bytes_max,
+            base=segment.base_offset,
+            end=segment.end_offset,
+            stop=end_offset,
+        )
+        assert not found.needed, "the log is whole up to its end"
+        damaged = damaged_among(view, found, from_offset)
+        return LogRead(view[: found.size], damaged, found.next_offset, lowest, end_offset)
 
     def pieces(self, begin: int, end: int) -> list[memoryview]:
         """Return the log's own bytes from *begin* to *end*, by segment; both are in the log."""
@@ -327,16 +320,6 @@ class LogReader:
                     yield record
 
 
-def _damaged_of(segment: Segment, starts: Sequence[int], end: int) -> list[int]:
-    """Return the log offsets of damaged records among those back to back from *starts* to *end*."""
-    if not starts:
-        return []
-    begins = np.array(starts, np.int64)
-    sizes = np.diff(begins, append=end)
-    sound = proved_rows(segment.buffer, begins, sizes)
-    return [] if sound.all() else (begins[~sound] + segment.base_offset).tolist()
-
-
 def _need_record(segment: Segment, start: int) -> None:
     """Go on if the record at *start* is in memory, or outside an attempt.
 
@@ -346,7 +329,7 @@ def _need_record(segment: Segment, start: int) -> None:
     segment.mapped.need(start, min(start + RECORD_SIZE_MIN, segment.size))
     view = memoryview(segment.buffer)
     size = int.from_bytes(view[start : start + 4])
-    is_record = _own_offset(view, start) == segment.base_offset + start  # else *size* is anything
+    is_record = own_offset(view, start) == segment.base_offset + start  # else *size* is anything
     if is_record and RECORD_SIZE_MIN < size <= segment.size - start:
         segment.mapped.need(start, start + size)
 
@@ -354,10 +337,4 @@ def _need_record(segment: Segment, start: int) -> None:
 def _starts_at(view: memoryview, start: int, log_offset: int) -> bool:
     """Tell whether the record of *log_offset*, or a blank one, starts there."""
     is_blank = int.from_bytes(view[start + 4 : start + 8]) == MAGIC_BLANK
-    return is_blank or _own_offset(view, start) == log_offset
-
-
-def _own_offset(view: memoryview, start: int) -> int:
-    """Return the log offset in a record's own field."""
-    at = start + RecordLayout.LOG_OFFSET
-    return int.from_bytes(view[at : at + 8])
+    return is_blank or own_offset(view, start) == log_offset

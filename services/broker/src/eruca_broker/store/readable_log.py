@@ -72,12 +72,18 @@ class ReadableLog:
         self._state = state
 
     @property
-    def _visible_offset(self) -> int:
+    def min_offset(self) -> int:
+        """Log offset of the first record that is here."""
+        return self._log.min_offset
+
+    @property
+    def visible_offset(self) -> int:
+        """Log offset after the last record that readers see."""
         return self._dispatcher.queued_offset
 
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
-        return self._reader.record(log_offset, self._visible_offset)
+        return self._reader.record(log_offset, self.visible_offset)
 
     def raw(self, log_offset: int, *, is_proved: bool = True) -> memoryview:
         """Return the bytes of a record that is known to start there.
@@ -93,7 +99,7 @@ class ReadableLog:
         Raises:
             RecordNotFoundError: No record starts there.
         """
-        end = self._visible_offset
+        end = self.visible_offset
         if stop is None or stop >= end:
             return self._reader.read_log(from_offset, bytes_max, end)
         read = self._reader.read_log(from_offset, bytes_max, stop)
@@ -119,10 +125,10 @@ class ReadableLog:
             RecordNotFoundError: No record starts there.
             UnavailableError: A record is damaged.
         """
-        if from_offset >= self._visible_offset:
+        if from_offset >= self.visible_offset:
             return self._unconfirmed_run(from_offset, bytes_max)
         read = partial(self._reader.run, from_offset, is_proved=is_proved)
-        run = read(bytes_max, self._visible_offset)
+        run = read(bytes_max, self.visible_offset)
         end = from_offset + sum(map(len, run))
         torn = group_across(self._log, self._queues, end)
         if torn is None:
@@ -152,7 +158,7 @@ class ReadableLog:
         Its runs end at such places. Those of another master ended elsewhere than this store's own,
         and a kill leaves the beginning of a run.
         """
-        visible = self._visible_offset
+        visible = self.visible_offset
         if log_offset in (visible, self._log.written_offset):
             return True
         if not self._reader.begins_at(log_offset):

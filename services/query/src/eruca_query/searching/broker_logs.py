@@ -28,6 +28,7 @@ from eruca.contract.wire import (
     MAX_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
 )
+from eruca.core.messages.log_begin import log_begin
 from eruca.core.messages.log_block import LogBlock, sound_records
 from eruca.services.cluster import BrokerApi
 from eruca.services.http import problem_error, target_of
@@ -213,8 +214,7 @@ class BrokerLogs:
             return TailAnswer(None, None, Fault("broker_unreachable", detail))
         try:
             if from_offset is None:
-                log = (await self._api.status(url)).log
-                from_offset = log.min_offset
+                from_offset = log_begin(await self._api.status(url))
             block = await self._read(url, broker_name, from_offset)
         except RecordNotFoundError as error:
             detail = f"its log cannot be read from {from_offset} on: {error.detail}"

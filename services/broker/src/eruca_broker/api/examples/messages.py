@@ -116,6 +116,7 @@ STATUS: Final = {
         "log_id": "9f2c51d07ab3e846",
         "min_offset": 0,
         "tier_min_offset": None,
+        "begin_offset": 0,
         "max_offset": 8_201_775,
         "flushed_offset": 8_201_544,
         "segment_bytes": 1_073_741_824,

@@ -105,6 +105,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return self.segments[-1].end if self.segments else None
 
 
+def log_begin(manifest: Manifest | None, *, reached: int, local: int) -> int | None:
+    """Return the log offset with which a log begins, in the tier or here; None: it is unknown.
+
+    Args:
+        manifest: The one by which readers read; None: none is known.
+        reached: Log offset before which it has all that was ever in the tier.
+        local: Log offset with which the log here begins.
+    """
+    if not local:
+        return 0
+    if manifest is None or local > reached:
+        return None
+    return local if manifest.min_offset is None else min(local, manifest.min_offset)
+
+
 def name_of(number: int) -> str:
     """Return the path of a manifest."""
     return f"{MANIFESTS}/{number:012d}.json"

@@ -23,7 +23,7 @@ from eruca.contract.errors import UnavailableError
 from eruca.core.messages.record_columns import Int64Array
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, Entries, view_entries
 from eruca_broker.core.offset_search import partition_point
-from eruca_broker.core.tier.manifests import DIGEST_SIZE, Manifest, TierSegment
+from eruca_broker.core.tier.manifests import DIGEST_SIZE, Manifest, TierSegment, log_begin
 from eruca_broker.core.tier.queue_tables import (
     TIME_SIZE,
     InvalidHeadError,
@@ -60,6 +60,14 @@ class _Known(NamedTuple):
     since: int
     begin: int  # queue offset of its first message in the tier
     generation: int
+
+
+class Place(NamedTuple):
+    """A segment of the tier."""
+
+    segment: TierSegment
+    table: QueueTable
+    epoch_before: int | None  # of the last record before it; None: the tier has none
 
 
 class TierReader:
@@ -123,19 +131,34 @@ class TierReader:
         """
         if local == 0:
             return 0
+        self.known_begin()
+        return local if self._first is None else min(local, self._known_of(queue, since).begin)
+
+    @property
+    def log_begin(self) -> int | None:
+        """Log offset with which the log begins, in the tier or here; None: it is unknown."""
+        local = self._log_min_offset()
+        return log_begin(self.manifest, reached=self.reached, local=local)
+
+    def known_begin(self) -> int:
+        """Return the log offset with which the log begins, in the tier or here.
+
+        Raises:
+            UnavailableError: The manifest is not known yet, or older than the log's beginning.
+        """
+        if (begin := self.log_begin) is not None:
+            return begin
+        fix = "repeat the request; check the object store if it stays so"
         if self.manifest is None:
             raise UnavailableError(
-                "the tier's manifest is not known yet, so it is unknown where the queue begins",
-                fix="repeat the request; check the object store if it stays so",
+                "the tier's manifest is not known yet, so it is unknown what the tier has", fix=fix
             )
-        if (log_begin := self._log_min_offset()) > self.reached:
-            self._doubt()
-            raise UnavailableError(
-                f"the log here begins at {log_begin}, and the tier's manifest that is known here "
-                f"only tells what the tier has up to {self.reached}",
-                fix="repeat the request; check the object store if it stays so",
-            )
-        return local if self._first is None else min(local, self._known_of(queue, since).begin)
+        self._doubt()
+        raise UnavailableError(
+            f"the log here begins at {self._log_min_offset()}, and the tier's manifest that is "
+            f"known here only tells what the tier has up to {self.reached}",
+            fix=fix,
+        )
 
     def queue(self, queue: Key, since: int, offset: int) -> TierQueue:
         """Return the part of a queue that has *offset*, which is in the tier.
@@ -185,6 +208,30 @@ class TierReader:
             if run.messages and part.time(run.end - 1) >= ms:
                 return part.first_at(ms)
         return runs[-1].end if runs else 0  # all later messages of the queue are later than that
+
+    def place_of(self, log_offset: int) -> Place:
+        """Return the segment with the byte at *log_offset*, which the tier should have.
+
+        Raises:
+            NotInMemoryError: Its table is not here, in an attempt.
+            UnavailableError: The same, outside an attempt; or it is not where it should be.
+        """
+        segments = self._segments()
+        index = _index_at(segments, log_offset)
+        if index is None:
+            raise UnavailableError(
+                f"the tier lacks log offset {log_offset}, which is not here either",
+                fix="tier.failure of the broker's status says why",
+            )
+        before = segments[index - 1].epoch if index else None
+        return Place(segments[index], self._table_of(segments, index), before)
+
+    def parts_of(self, place: Place, queue: Key) -> list[TierQueue]:
+        """Return the messages of a queue that are in one segment, of all topics of that name."""
+        return [
+            TierQueue(self, place.segment, place.table, run, 0)
+            for run in place.table.runs_of(queue, 0)
+        ]
 
     def bytes_of(
         self, segment: TierSegment, table: QueueTable, begin: int, end: int, *, is_side: bool
@@ -328,6 +375,7 @@ class TierQueue:
         generation: int,
     ) -> None:
         self.generation = generation
+        self.begin = run.begin
         self.end = run.end
         self._reader = reader
         self._segment = segment
@@ -341,13 +389,16 @@ class TierQueue:
             NotInMemoryError: They are not here, in an attempt.
             UnavailableError: The same, outside an attempt.
         """
-        first = self._run.place + offset - self._run.begin
-        last = first + min(count, self._run.end - offset)
-        data = self._body(first * ENTRY_SIZE, last * ENTRY_SIZE)
-        entries = view_entries(data)
+        entries = self.all_entries(offset, count)
         chunks = (entries["log_offset"] - self._segment.base) // self._table.head.chunk_size
         distinct = np.cumsum(np.diff(chunks, prepend=chunks[0]) != 0)
         return entries[distinct < CHUNKS_PER_READ_MAX]
+
+    def all_entries(self, offset: int, count: int) -> Entries:
+        """Return entries from *offset* on, wherever their records are; raises as `entries`."""
+        first = self._run.place + offset - self._run.begin
+        last = first + min(count, self._run.end - offset)
+        return view_entries(self._body(first * ENTRY_SIZE, last * ENTRY_SIZE))
 
     def entry_at(self, offset: int) -> int:
         """Return the log offset of the message at *offset*; raises as :meth:`entries`."""

@@ -151,7 +151,7 @@ class Tiering:
         await self.cache.open()
         await asyncio.to_thread(remove, self._room)
         await self._remember()
-        self._store.queues.tier = self.reader
+        self._store.queues.tier = self._store.whole_log.tier = self.reader
 
     async def close(self) -> None:
         """Stop reading: what must be fetched is refused until the next role reads the tier."""
