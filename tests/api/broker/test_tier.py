@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from eruca.contract.wire import LOG_MEDIA_TYPE
+from eruca_broker.processors import store_times
 from eruca_broker.store.tier.cache import TierCache
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.start import StartError
@@ -145,6 +147,43 @@ async def test_the_feed_of_a_tier_that_is_away_is_refused_and_told_when_to_repea
     unknown = await client.get("/log", params={"from_offset": 0})
     assert unknown.status_code == 503
     assert (await client.get("/status")).json()["log"]["begin_offset"] is None
+
+
+async def test_lists_do_not_fail_because_a_time_is_unknown(
+    app: ServiceApp,
+    client: httpx.AsyncClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = {"offsets": [{"topic": "orders", "queue_id": 0, "offset": 3}]}
+    assert (await client.put("/groups/billing/offsets", json=commit)).is_success
+
+    async def lists() -> list[dict[str, Any]]:
+        paths = ("/topics/orders/queues", "/groups/billing/offsets", "/group-lags")
+        answers = [await client.get(path) for path in paths]
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+        queues, offsets, lags = (answer.json() for answer in answers)
+        [total] = [one for one in lags["lags"] if one["group"] == "billing"]
+        return [*queues["queues"], *offsets["offsets"], {"lag": offsets["lag"]}, total]
+
+    before = await lists()
+    assert before[0]["earliest_stored_at"]
+    await tier_and_delete(app)
+    (tmp_path / "tier").rename(tmp_path / "away")
+
+    away = await lists()
+    (tmp_path / "away").rename(tmp_path / "tier")
+    again = await lists()
+
+    unknown = {"earliest_stored_at": None, "oldest_unconsumed_at": None}
+    assert away == [
+        one | {name: unknown[name] for name in unknown if name in one} for one in before
+    ]
+    assert again == before
+    await tiering_of(app).cache.open()
+    monkeypatch.setattr(store_times, "FETCH_SECONDS", 0.0)
+    tiering_of(app).cache._files.clear()
+    assert (await lists())[0] == away[0], "no list waits long"
 
 
 async def test_status_and_metrics_show_both_beginnings(

@@ -65,7 +65,7 @@ class GroupLag:
     """The lag of a group."""
 
     lag: int | None  # unread messages in all existing queues; None: unknown
-    oldest_unconsumed_at: datetime | None  # store time of the oldest unread message
+    oldest_unconsumed_at: datetime | None  # of the oldest unread message; None: none, or unknown
     queues: Mapping[MessageQueue, CommittedOffset]
     traffic: Sequence[BrokerTraffic] = ()  # of the brokers that answered, and count it
 
@@ -75,7 +75,7 @@ class TotalLag:
     """The lag of a group in all queues of the cluster in which it has begun."""
 
     lag: int | None  # unread messages; None: unknown
-    oldest_unconsumed_at: datetime | None  # store time of the oldest unread message
+    oldest_unconsumed_at: datetime | None  # of the oldest unread message; None: none, or unknown
 
 
 @checked_calls()
@@ -498,11 +498,11 @@ def total_lag(totals: Sequence[GroupLagTotal]) -> TotalLag:
     """Return the lag of a group of which each broker has said its part."""
     begun = [one for one in totals if one.queue_count != 0]
     known = [one.lag for one in begun if one.lag is not None]
-    waiting = [one.oldest_unconsumed_at for one in begun if one.oldest_unconsumed_at]
+    waiting = [one.oldest_unconsumed_at for one in begun if one.lag]
     is_known = bool(begun) and len(known) == len(begun)
     return TotalLag(
         lag=sum(known) if is_known else None,
-        oldest_unconsumed_at=min(waiting, default=None),
+        oldest_unconsumed_at=_oldest(waiting),
     )
 
 
@@ -511,9 +511,15 @@ def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
     # A deleted queue has no unread messages, and must not make the total unknown.
     lags = [committed.lag for committed in queues.values() if committed.max_offset is not None]
     known = [lag for lag in lags if lag is not None]
-    waiting = [c.oldest_unconsumed_at for c in queues.values() if c.oldest_unconsumed_at]
+    waiting = [c.oldest_unconsumed_at for c in queues.values() if c.lag]
     return GroupLag(
         lag=sum(known) if lags and len(known) == len(lags) else None,
-        oldest_unconsumed_at=min(waiting, default=None),
+        oldest_unconsumed_at=_oldest(waiting),
         queues=queues,
     )
+
+
+def _oldest(times: Sequence[datetime | None]) -> datetime | None:
+    """Return the earliest of *times*; None: there is none, or one is unknown."""
+    known = [time for time in times if time is not None]
+    return min(known, default=None) if len(known) == len(times) else None

@@ -526,7 +526,9 @@ class CommittedOffset(Answer):
         "null: both are unknown"
     )
     oldest_unconsumed_at: Instant | None = Field(
-        default=None, description="store time of the oldest of these messages; null: none"
+        default=None,
+        description="store time of the oldest of these messages; null: none, or it is unknown: the "
+        "message is damaged, or in the tier, which cannot be read now",
     )
     started: StartPosition | None = None
     owner: str | None = Field(
@@ -556,7 +558,10 @@ class GroupOffsets(Answer):
         default=None,
         description="total of this broker's queues; null: the lag of one is unknown",
     )
-    oldest_unconsumed_at: Instant | None = None
+    oldest_unconsumed_at: Instant | None = Field(
+        default=None,
+        description="the oldest of them; null: none, or one is in the tier and cannot be read now",
+    )
     traffic: list[GroupTraffic] = Field(
         default=[], description="what it took over of each of these topics, since traffic_since"
     )

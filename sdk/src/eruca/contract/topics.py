@@ -141,9 +141,13 @@ class QueueOffsets(Answer):
     min_offset: int
     max_offset: int
     earliest_stored_at: Instant | None = Field(
-        description="Store time of the first message that retention has kept."
+        description="Store time of the first message that retention has kept; null: the queue has "
+        "no message, or it is unknown: the message is damaged, or in the tier, which cannot be "
+        "read now."
     )
-    latest_stored_at: Instant | None = Field(description="Store time of the last message.")
+    latest_stored_at: Instant | None = Field(
+        description="Store time of the last message; null: none, or unknown, likewise."
+    )
 
 
 TopicId = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]+-[0-9]+$")]

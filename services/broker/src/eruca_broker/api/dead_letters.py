@@ -72,9 +72,10 @@ async def list_dead_letters(
 ) -> DeadLetterList:
     """Return the group's dead letters on this broker, oldest first, page by page.
 
-    Follow `next_cursor` until it is null. Before that, a page with filters may be short or empty.
-    The list ends where the dead letters ended when its first page was requested. A redriven dead
-    letter stays in the list, with `redriven_at`, until retention deletes its segment.
+    Follow `next_cursor` until it is null. Before that, a page may be short or empty: because of
+    filters, or because letters had to be fetched from the tier. The list ends where the dead
+    letters ended when its first page was requested. A redriven dead letter stays in the list, with
+    `redriven_at`, until retention deletes its segment.
     """
     check_order(since, until, pointer="/query/since")
     chosen = DeadLetterFilter.model_validate(
@@ -101,7 +102,7 @@ async def get_dead_letter(
     dead_letters: Part[DeadLetters],
 ) -> DeadLetterDetail:
     """Return a dead letter with its message, in the form of a pull."""
-    return dead_letters.get(group, dead_letter_id)
+    return await dead_letters.get(group, dead_letter_id)
 
 
 @router.post(

@@ -10,19 +10,26 @@ filter, because it may match.
 Lists and redrives end where the dead letters ended when the first page was requested. A redriven
 message may become dead again at once. A redrive that included those would never end.
 
+Letters may be anywhere in the log, and most of them only in the tier. A page reads them one segment
+after the other, and waits for what must be fetched. After some seconds, or when the tier does not
+answer any more, it ends with what it has. A redrive reads before its turn, so that nobody waits for
+the tier with it: letters never change.
+
 Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends again what it is given.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
 
-from eruca.contract.errors import DeadLetterNotFoundError
+from eruca.contract.errors import DeadLetterNotFoundError, UnavailableError
 from eruca.contract.messages import as_builtins
 from eruca.contract.names import dead_letter_topic, is_made_by_system
 from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
@@ -49,6 +56,7 @@ from eruca_broker.processors.pacing import Pace
 from eruca_chassis.finishing import finished
 
 LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive examines
+READ_SECONDS: Final = 5.0  # after which one of them ends early
 REDRIVEN_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one redrive; the first goes whatever its size
 _READ_SIZE: Final = 1024 * 1024
 _BODY_ROOM: Final = 16 * 1024 * 1024  # maximum bytes of a decompressed body
@@ -74,6 +82,13 @@ class _Redriven(NamedTuple):
     dead_letter: int
     place: Destination
     record: bytes
+
+
+class _Read(NamedTuple):
+    """The letters that a redrive has read."""
+
+    letters: list[_Letter | RedriveOutcome]
+    next_id: int  # the first one that was not examined
 
 
 class Stretch(NamedTuple):
@@ -107,19 +122,20 @@ class DeadLetters:
         first, end = self._range(group, stretch.end)
         next_id = stretch.start
         pace = Pace()
-        for dead_letter, letter in self._letters(group, stretch.start, end):
-            await pace.step()
-            next_id = dead_letter + 1
-            if isinstance(letter, Damage):
-                found.append(self._marked(group, letter))
-            elif _matches(letter, chosen):
-                found.append(self._shown(group, letter))
-            if len(found) == limit:
-                break
+        async with aclosing(self._letters(group, stretch.start, end)) as letters:
+            async for dead_letter, letter in letters:
+                await pace.step()
+                next_id = dead_letter + 1
+                if isinstance(letter, Damage):
+                    found.append(self._marked(group, letter))
+                elif _matches(letter, chosen):
+                    found.append(self._shown(group, letter))
+                if len(found) == limit:
+                    break
         page = DeadLetterList(dead_letters=found, min_offset=first, max_offset=end)
         return page, self._rest(group, next_id, end)
 
-    def get(self, group: str, dead_letter: int) -> DeadLetterDetail:
+    async def get(self, group: str, dead_letter: int) -> DeadLetterDetail:
         """Return a dead letter with its message.
 
         Raises:
@@ -127,7 +143,7 @@ class DeadLetters:
             DeadLetterNotFoundError: It does not exist, or is damaged beyond reading.
         """
         self._check(group)
-        letter = self._letter(group, dead_letter)
+        letter = await self._letter(group, dead_letter)
         if isinstance(letter, Damage):
             raise DeadLetterNotFoundError(
                 f"dead letter {dead_letter} of group {group!r} {_UNREADABLE}"
@@ -165,24 +181,27 @@ class DeadLetters:
         Raises:
             GroupNotFoundError: There is no such group, and it has left no dead letters.
         """
+        self._check(group)
+        created_at = self._created_at(group)
+        first, end = self._range(group, stretch.end)
+        read = await self._read(group, request, stretch.start, end)
         async with self._work.changes.turn(group):
             self._check(group)
+            if self._created_at(group) != created_at:
+                raise UnavailableError(
+                    f"the dead letters of group {group!r} were deleted while they were read",
+                    fix="repeat the request",
+                )
             outcomes: list[RedriveOutcome] = []
             chosen: list[_Redriven] = []
-            first, end = self._range(group, stretch.end)
-            size, next_id = 0, stretch.start
-            for dead_letter, letter in self._wanted(group, request, stretch.start, end):
-                if size > REDRIVEN_SIZE_MAX or len(outcomes) == request.limit:
-                    break
-                next_id = dead_letter + 1
-                if letter is None or isinstance(letter, Damage):
-                    outcomes.append(_unread(dead_letter, letter))
-                elif request.filter is None or _matches(letter, request.filter):
-                    again, outcome = self._examined(group, letter)
-                    outcomes.append(outcome)
-                    if again is not None:
-                        chosen.append(again)
-                        size += len(letter.raw)
+            for letter in read.letters:
+                if isinstance(letter, RedriveOutcome):
+                    outcomes.append(letter)
+                    continue
+                again, outcome = self._examined(group, letter)
+                outcomes.append(outcome)
+                if again is not None:
+                    chosen.append(again)
             for topic in {again.place.topic for again in chosen}:
                 require_topic(topic)
             if chosen and not request.dry_run:
@@ -201,11 +220,11 @@ class DeadLetters:
                 ]
         looked_at = len(outcomes)
         if request.filter is not None:
-            looked_at = max(next_id - max(stretch.start, first), 0)
+            looked_at = max(read.next_id - max(stretch.start, first), 0)
         answer = RedriveAnswer(
             outcomes=outcomes, looked_at_count=looked_at, dry_run=request.dry_run
         )
-        return answer, None if request.filter is None else self._rest(group, next_id, end)
+        return answer, None if request.filter is None else self._rest(group, read.next_id, end)
 
     async def _send(self, group: str, chosen: Iterable[_Redriven]) -> None:
         records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
@@ -220,14 +239,44 @@ class DeadLetters:
         await finished(self._work.store.append_group(batches, head))
         self.redriven_count += len(ids)
 
-    def _wanted(
+    async def _read(self, group: str, request: Redrive, start: int, end: int) -> _Read:
+        """Return the letters of a redrive; for those whose outcome is certain, the outcome."""
+        letters: list[_Letter | RedriveOutcome] = []
+        size, next_id = 0, start
+        async with aclosing(self._wanted(group, request, start, end)) as wanted:
+            async for dead_letter, letter in wanted:
+                if size > REDRIVEN_SIZE_MAX or len(letters) == request.limit:
+                    break
+                next_id = dead_letter + 1
+                if letter is None or isinstance(letter, Damage):
+                    letters.append(_unread(dead_letter, letter))
+                elif request.filter is None or _matches(letter, request.filter):
+                    if self._work.store.state.redriven.redriven_at(group, dead_letter) is None:
+                        letters.append(letter)
+                        size += len(letter.raw)
+                    else:
+                        letters.append(self._examined(group, letter)[1])
+        return _Read(letters, next_id)
+
+    async def _wanted(
         self, group: str, request: Redrive, start: int, end: int
-    ) -> Iterator[tuple[int, _Letter | Damage | None]]:
-        if request.ids is not None:
-            for dead_letter in dict.fromkeys(request.ids):
-                yield dead_letter, self._letter(group, dead_letter)
-        else:
-            yield from self._letters(group, start, end)
+    ) -> AsyncGenerator[tuple[int, _Letter | Damage | None], None]:
+        if request.ids is None:
+            async with aclosing(self._letters(group, start, end)) as letters:
+                async for found in letters:
+                    yield found
+            return
+        ends_at = self._work.clock.monotonic() + READ_SECONDS
+        for number, dead_letter in enumerate(dict.fromkeys(request.ids)):
+            if number and self._work.clock.monotonic() >= ends_at:
+                return
+            try:
+                letter = await self._letter(group, dead_letter)
+            except UnavailableError:
+                if not number:
+                    raise
+                return
+            yield dead_letter, letter
 
     def _examined(self, group: str, letter: _Letter) -> tuple[_Redriven | None, RedriveOutcome]:
         """Return the record of a redriven letter, or None, and the outcome for the answer."""
@@ -290,31 +339,49 @@ class DeadLetters:
             damage=str(damage),
         )
 
-    def _letters(self, group: str, start: int, end: int) -> Iterator[tuple[int, _Letter | Damage]]:
+    async def _letters(
+        self, group: str, start: int, end: int
+    ) -> AsyncGenerator[tuple[int, _Letter | Damage], None]:
         """Yield dead letters from *start* to before *end*, with their ids.
 
-        One request examines LOOKED_AT_MAX of them. For a damaged one, which is logged, the damage
-        is yielded.
+        One request examines LOOKED_AT_MAX of them, and ends after READ_SECONDS, or when one cannot
+        be read now; but it yields at least one. For a damaged one, which is logged, the damage is
+        yielded.
+
+        Raises:
+            UnavailableError: The first one cannot be read now.
         """
         first, _ = self._range(group)
-        offset = max(start, first)
+        offset = begin = max(start, first)
         end = min(end, offset + LOOKED_AT_MAX)
-        while offset < end:
-            read = self._work.store.queues.read(
-                dead_letter_topic(group), 0, offset, count_max=end - offset, bytes_max=_READ_SIZE
+        ends_at = self._work.clock.monotonic() + READ_SECONDS
+        while offset < end and (offset == begin or self._work.clock.monotonic() < ends_at):
+            look = partial(
+                self._work.store.queues.read,
+                *(dead_letter_topic(group), 0, offset),
+                count_max=end - offset,
+                bytes_max=_READ_SIZE,
             )
+            try:
+                read = await self._work.store.cold.read(f"dead letters of {group}", look)
+            except UnavailableError:
+                if offset == begin:
+                    raise
+                return
             if read.damage is not None:
                 yield read.damage.queue_offset, read.damage
             for dead_letter, raw in enumerate(read.raws(), offset):
                 yield dead_letter, _letter(dead_letter, raw)
             offset = read.next_offset
 
-    def _letter(self, group: str, dead_letter: int) -> _Letter | Damage | None:
+    async def _letter(self, group: str, dead_letter: int) -> _Letter | Damage | None:
         first, end = self._range(group)
         if not first <= dead_letter < end:
             return None
-        _, letter = next(self._letters(group, dead_letter, dead_letter + 1))
-        return letter
+        async with aclosing(self._letters(group, dead_letter, dead_letter + 1)) as letters:
+            async for _, letter in letters:
+                return letter
+        return None  # retention has deleted it meanwhile
 
     def _rest(self, group: str, next_id: int, end: int) -> Stretch | None:
         first, _ = self._range(group)
@@ -325,6 +392,11 @@ class DeadLetters:
         """Return the first dead letter's id and the id behind the last; *end* at the most."""
         first, now = self._work.store.queues.range(dead_letter_topic(group), 0)
         return first, now if end is None else min(now, max(end, first))
+
+    def _created_at(self, group: str) -> int | None:
+        """Return the log offset at which the group's dead letters began; None: there are none."""
+        known = self._work.store.state.topics.get(dead_letter_topic(group))
+        return None if known is None else known.created_at
 
     def _check(self, group: str) -> None:
         if dead_letter_topic(group) not in self._work.store.state.topics:

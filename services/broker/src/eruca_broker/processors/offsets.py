@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 from eruca.contract.topics import OffsetByTime, QueueOffsets, TopicQueues
 from eruca_broker.core.records.times import moment, ms_not_before, ms_of
+from eruca_broker.core.state.group_state import Queue
+from eruca_broker.processors.store_times import StoreTimes
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 
@@ -28,10 +30,13 @@ class Offsets:
     async def of_topic(self, name: str, *, include_system: bool = False) -> TopicQueues:
         """Return the first and the next offset of each of a topic's queues, of one moment.
 
-        With *include_system* the topic may be one that the system keeps for itself.
+        A time in the tier that cannot be read now is unknown. With *include_system* the topic may
+        be one that the system keeps for itself.
         """
-        read = partial(self._of_topic, name, include_system=include_system)
-        return await self._store.cold.read(_READER, read)
+        times = StoreTimes(self._store, _READER)
+        return await times.listed(
+            lambda times: self._of_topic(name, times, include_system=include_system)
+        )
 
     async def by_time(
         self,
@@ -58,22 +63,22 @@ class Offsets:
             topic=name, queue_id=queue_id, timestamp=timestamp, boundary=boundary, offset=offset
         )
 
-    def _of_topic(self, name: str, *, include_system: bool) -> TopicQueues:
+    def _of_topic(self, name: str, times: StoreTimes, *, include_system: bool) -> TopicQueues:
         topic = self._topics.get(name, include_system=include_system)
         queue_count = max(topic.read_queue_count, topic.write_queue_count)
         return TopicQueues(
             topic=name,
             topic_id=self._store.state.topic_id(topic),
             broker_started_at=self._started_at,
-            queues=[self._of_queue(name, queue_id) for queue_id in range(queue_count)],
+            queues=[self._of_queue((name, queue_id), times) for queue_id in range(queue_count)],
         )
 
-    def _of_queue(self, topic: str, queue_id: int) -> QueueOffsets:
-        first, end = self._store.queues.range(topic, queue_id)
-        earliest = self._store.queues.stored_at_ms(topic, queue_id, first) if first < end else None
-        latest = self._store.queues.stored_at_ms(topic, queue_id, end - 1) if first < end else None
+    def _of_queue(self, queue: Queue, times: StoreTimes) -> QueueOffsets:
+        first, end = self._store.queues.range(*queue)
+        earliest = times.stored_at_ms(queue, first) if first < end else None
+        latest = times.stored_at_ms(queue, end - 1) if first < end else None
         return QueueOffsets(
-            queue_id=queue_id,
+            queue_id=queue[1],
             min_offset=first,
             max_offset=end,
             earliest_stored_at=None if earliest is None else moment(earliest),

@@ -45,6 +45,7 @@ from eruca_broker.processors.groups.views import start_position
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.pacing import Pace
 from eruca_broker.processors.standings import position_of, queues_of, standing, unread_count
+from eruca_broker.processors.store_times import StoreTimes
 from eruca_broker.processors.topics import Topics
 
 
@@ -61,14 +62,16 @@ class PositionsOfGroups:
     async def of_group(self, name: str, topic: str | None) -> GroupOffsets:
         """Return a group's positions: in every queue of *topic*, or in all queues that it has any.
 
+        A time in the tier that cannot be read now is unknown.
+
         Raises:
             TopicNotFoundError: *topic* is given, and there is none of this name.
         """
         await self._work.consumption.refresh()
         find = partial(self._of_group, name, topic)
-        return await self._store.cold.read(f"group {name}", find)
+        return await StoreTimes(self._store, f"group {name}").listed(find)
 
-    def _of_group(self, name: str, topic: str | None) -> GroupOffsets:
+    def _of_group(self, name: str, topic: str | None, times: StoreTimes) -> GroupOffsets:
         group = self._store.state.groups.get(name) or Group(name)
         if topic is not None:
             queue_count = self._topics.get(topic).read_queue_count
@@ -82,7 +85,7 @@ class PositionsOfGroups:
             ]
         else:
             queues = queues_of(group)
-        offsets = [self._position(group, queue) for queue in queues]
+        offsets = [self._position(group, queue, times) for queue in queues]
         oldest = [o.oldest_unconsumed_at for o in offsets if o.oldest_unconsumed_at is not None]
         # A deleted queue has nothing to consume, and does not hide the others.
         lags = [o.lag for o in offsets if o.max_offset is not None]
@@ -91,7 +94,7 @@ class PositionsOfGroups:
             group=name,
             offsets=offsets,
             lag=sum(known) if lags and len(known) == len(lags) else None,
-            oldest_unconsumed_at=min(oldest, default=None),
+            oldest_unconsumed_at=min(oldest, default=None) if times.is_complete else None,
             traffic=self._traffic(name, {queue_topic for queue_topic, _ in queues}),
             traffic_since=moment(self._work.consumption.began_at_ms),
         )
@@ -102,10 +105,10 @@ class PositionsOfGroups:
         That of a group with a queue that cannot be read now is unknown.
         """
         found: list[GroupLagTotal] = []
-        pace = Pace()
+        pace, times = Pace(), StoreTimes(self._store, "lags of groups")
         for name in names:
             try:
-                total = await self._store.cold.read(f"group {name}", partial(self._total, name))
+                total = await times.listed(partial(self._total, name))
             except UnavailableError:  # the other groups are known
                 total = GroupLagTotal(
                     group=name, queue_count=None, lag=None, oldest_unconsumed_at=None
@@ -205,7 +208,7 @@ class PositionsOfGroups:
                 self._work.watchers.wake(name, [(reset.topic, q.queue_id) for q in queues])
         return ResetAnswer(group=name, topic=reset.topic, dry_run=reset.dry_run, queues=queues)
 
-    def _total(self, name: str) -> GroupLagTotal:
+    def _total(self, name: str, times: StoreTimes) -> GroupLagTotal:
         group = self._store.state.groups.get(name) or Group(name)
         stands = {
             queue: found
@@ -214,16 +217,14 @@ class PositionsOfGroups:
         }
         known = [one.lag for one in stands.values() if one.lag is not None]
         oldest = [
-            stored
-            for queue, one in stands.items()
-            if one.lag
-            and (stored := self._store.queues.stored_at_ms(*queue, one.end - one.lag)) is not None
+            times.stored_at_ms(queue, one.end - one.lag) for queue, one in stands.items() if one.lag
         ]
+        known_oldest = [time for time in oldest if time is not None] if times.is_complete else []
         return GroupLagTotal(
             group=name,
             queue_count=len(stands),
             lag=sum(known) if stands and len(known) == len(stands) else None,
-            oldest_unconsumed_at=moment(min(oldest)) if oldest else None,
+            oldest_unconsumed_at=moment(min(known_oldest)) if known_oldest else None,
         )
 
     def _traffic(self, name: str, topics: Iterable[str]) -> list[GroupTraffic]:
@@ -293,13 +294,13 @@ class PositionsOfGroups:
             max_offset=end,
         )
 
-    def _position(self, group: Group, queue: Queue) -> CommittedOffset:
+    def _position(self, group: Group, queue: Queue, times: StoreTimes) -> CommittedOffset:
         name, queue_id = queue
         stands = standing(self._store, group, queue)
         lag: int | None = None
         oldest: int | None = None
         if stands is not None and (lag := stands.lag):
-            oldest = self._store.queues.stored_at_ms(name, queue_id, stands.end - lag)
+            oldest = times.stored_at_ms(queue, stands.end - lag)
         return CommittedOffset(
             topic=name,
             queue_id=queue_id,

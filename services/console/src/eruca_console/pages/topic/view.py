@@ -33,17 +33,18 @@ async def view(visit: Visit) -> Shown:
     offsets = queues.value.value if queues.value is not None else {}
     is_whole = queues.value is not None and queues.value.is_whole
     kept = sum(one.max_offset - one.min_offset for one in offsets.values())
-    newest = max((o.latest_stored_at for o in offsets.values() if o.latest_stored_at), default=None)
-    oldest = min(
-        (o.earliest_stored_at for o in offsets.values() if o.earliest_stored_at), default=None
-    )
+    filled = [one for one in offsets.values() if one.min_offset < one.max_offset]
+    first = [one.earliest_stored_at for one in filled if one.earliest_stored_at]
+    last = [one.latest_stored_at for one in filled if one.latest_stored_at]
+    is_unknown = min(len(first), len(last)) < len(filled)  # one is damaged, or in an absent tier
     values: dict[str, Any] = {
         "topic": topic,
         "configs": configs,
         "queues": queues,
         "kept": kept if is_whole else None,
-        "newest": newest,
-        "oldest": oldest,
+        "newest": max(last, default=None) if len(last) == len(filled) else None,
+        "oldest": min(first, default=None) if len(first) == len(filled) else None,
+        "unknown_times": is_unknown,
         "largest": max((o.max_offset - o.min_offset for o in offsets.values()), default=0),
         "groups": groups,
         "readers": readers,
