@@ -28,6 +28,7 @@ from bench import (
     replication_rows,
     scale_rows,
     security_rows,
+    size_rows,
     start_rows,
     store_rows,
     timer_rows,
@@ -77,7 +78,7 @@ def main(
         int,
         typer.Option(
             min=100_000,
-            help="messages for the suites query and spark; 5000000 take a quarter of an hour",
+            help="messages for the suites query, size and spark; see bench/README.md",
         ),
     ] = ROWS,
     kills: Annotated[
@@ -92,6 +93,7 @@ def main(
     runs: dict[str, Callable[[Report, float], None]] = {
         **SUITES,
         "query": partial(query_rows.run, rows=rows),
+        "size": partial(size_rows.run, rows=rows),
         "spark": partial(spark, rows=rows),
         "failover": partial(failover_rows.run, kills=kills),
     }

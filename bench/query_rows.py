@@ -1,45 +1,41 @@
-"""The read model: its speed on a log, its lag, and the time to find a message.
+"""The read model: its speed on a log, its lag, the time to find a message, and a rebuild.
 
-The raw limit is COPY of the resulting rows into the same PostgreSQL, in one statement. There are a
-million messages, or the number given by ``--rows``.
+The raw limit is COPY of a million of the resulting rows into the same PostgreSQL, in one statement.
+There are a million messages, or the number given by ``--rows``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 import httpx
-import psycopg
 
 import eruca
 from bench.batches import TOPIC
-from bench.load import request, run_load
+from bench.read_model_size import (
+    Progress,
+    Sample,
+    compare_with_copy,
+    disk,
+    drops,
+    look_up,
+    pages_to_the_end,
+)
 from bench.report import Report
 from eruca_deploy.cluster import LocalCluster
 from eruca_deploy.plan import POSTGRES_DIRECTORY
 from eruca_postgres.embedded import EmbeddedServer
-from eruca_query.projection.tables import SCHEMA
 
 _BODY: Final = b"x" * 100
 _BATCH: Final = 20_000
 _ASKED: Final = 2_000  # different messages that are looked up
 _PACED_RATE: Final = 10_000  # messages a second while the lag is measured
 _PACE_SECONDS: Final = 0.02
-_ALL_ROWS: Final = "COPY (SELECT * FROM messages) TO STDOUT (FORMAT binary)"
 _WARM_SHARE: Final = 0.05  # share of the log that is read before the rate counts
-
-
-class Sample(NamedTuple):
-    """A message that will be looked up."""
-
-    message_id: str
-    key: str
 
 
 class Stage(NamedTuple):
@@ -68,18 +64,24 @@ async def _measure(report: Report, seconds: float, messages: int, directory: Pat
         with EmbeddedServer(directory / POSTGRES_DIRECTORY) as server:
             await client.admin.create_topic(TOPIC, queue_count=4)
             await cluster.stop_one("query")
-            samples = await _fill(client, messages)
+            samples = await _fill(report, client, messages)
             await cluster.restart("query")
-            rate = await _projection(stage)
-            await asyncio.to_thread(_copy, report, server.url, rate)
+            rate = await _projection(stage, messages)
+            await asyncio.to_thread(compare_with_copy, report, server.url, rate)
+            await asyncio.to_thread(disk, report, server.url, messages)
+            await pages_to_the_end(report, query, TOPIC, messages)
             await _lag(stage, seconds)
-            await _look_up(stage, samples, seconds)
+            rows = (await _followed(stage)).rows
+            await look_up(report, cluster.query_urls[0], TOPIC, samples, rows=rows, seconds=seconds)
+            await _rebuild(stage)
+            await drops(report, server.url)
 
 
-async def _fill(client: eruca.AsyncClient, messages: int) -> list[Sample]:
+async def _fill(report: Report, client: eruca.AsyncClient, messages: int) -> list[Sample]:
     """Send messages, each with its own key; return a sample of them."""
     samples: list[Sample] = []
     step = max(messages // _ASKED, 1)
+    progress = Progress(report, "sending", messages)
     async with client.producer() as producer:
         for first in range(0, messages, _BATCH):
             numbers = range(first, min(first + _BATCH, messages))
@@ -89,6 +91,7 @@ async def _fill(client: eruca.AsyncClient, messages: int) -> list[Sample]:
             samples += [
                 Sample(sent[n - first].message_id, f"key-{n:08d}") for n in numbers if n % step == 0
             ]
+            progress.show(numbers.stop)
     return samples
 
 
@@ -106,15 +109,17 @@ async def _followed(stage: Stage) -> _Followed:
     return _Followed(time.perf_counter(), log["rows"], log["log_offset"] or 0)
 
 
-async def _projection(stage: Stage) -> float:
+async def _projection(stage: Stage, messages: int) -> float:
     """Return the rows per second at which the service reads a full log."""
     end = (await stage.client.admin.broker_status("broker-a")).log.max_offset
     begin = now = await _followed(stage)
+    progress = Progress(stage.report, "projection", messages)
     while now.log_offset < end:
         await asyncio.sleep(0.05)
         now = await _followed(stage)
         if now.log_offset < _WARM_SHARE * end:
             begin = now
+        progress.show(now.rows)
     rate = (now.rows - begin.rows) / (now.at - begin.at)
     bytes_rate = (now.log_offset - begin.log_offset) / (now.at - begin.at)
     stage.report.figure(
@@ -123,31 +128,23 @@ async def _projection(stage: Stage) -> float:
     return rate
 
 
-def _copy(report: Report, url: str, rate: float) -> None:
-    """Compare with COPY of the same rows: into a bare table, and into one with the same indexes."""
-    with psycopg.connect(url, options=f"-c search_path={SCHEMA}", autocommit=True) as connection:
-        with connection.cursor().copy(_ALL_ROWS) as copied:
-            pieces = [bytes(piece) for piece in copied]
-        connection.execute("CREATE TABLE plain (LIKE messages)")
-        connection.execute("CREATE TABLE indexed (LIKE messages INCLUDING INDEXES)")
-        plain = _copy_rate(connection, "plain", pieces)
-        indexed = _copy_rate(connection, "indexed", pieces)
-        connection.execute("DROP TABLE plain, indexed")
-    report.figure("COPY of the same rows, no index", f"{plain:,.0f} rows/s")
-    report.figure("COPY of the same rows, the same indexes", f"{indexed:,.0f} rows/s")
-    report.ratio("projection", rate / plain)
-    report.ratio("projection-indexed", rate / indexed)
-
-
-def _copy_rate(
-    connection: psycopg.Connection[tuple[object, ...]], table: str, pieces: Sequence[bytes]
-) -> float:
+async def _rebuild(stage: Stage) -> None:
+    """Measure a rebuild, beside the rows that answer meanwhile."""
+    status = (await stage.query.get("/v1/status")).raise_for_status().json()
+    progress = Progress(
+        stage.report, "rebuild, bytes of the log", status["followed"][0]["end_offset"]
+    )
+    (await stage.query.post("/v1/projection:rebuild")).raise_for_status()
     began = time.perf_counter()
-    cursor = connection.cursor()
-    with cursor.copy(f"COPY {table} FROM STDIN (FORMAT binary)") as copied:
-        for piece in pieces:
-            copied.write(piece)
-    return cursor.rowcount / (time.perf_counter() - began)
+    while True:
+        status = (await stage.query.get("/v1/status")).raise_for_status().json()
+        [log] = status["followed"]
+        if log["rebuild"] is None:
+            break
+        progress.show(log["rebuild"]["log_offset"] or 0)
+        await asyncio.sleep(0.05)
+    seconds = time.perf_counter() - began
+    stage.report.figure(f"rebuild of {log['rows']:,} rows", f"{log['rows'] / seconds:,.0f} rows/s")
 
 
 async def _lag(stage: Stage, seconds: float) -> None:
@@ -186,22 +183,3 @@ async def _send_paced(client: eruca.AsyncClient, is_over: asyncio.Event) -> None
             await producer.send_many([eruca.Message(TOPIC, _BODY) for _ in range(count)])
             due += _PACE_SECONDS
             await asyncio.sleep(max(due - loop.time(), 0))
-
-
-async def _look_up(stage: Stage, samples: Sequence[Sample], seconds: float) -> None:
-    """Measure one client's look-ups: by id with the body, and by key."""
-    port = urlsplit(stage.cluster.query_urls[0]).port
-    assert port is not None
-    paths = {
-        "id": [f"/v1/messages/{sample.message_id}" for sample in samples],
-        "key": [f"/v1/messages?topic={TOPIC}&key={sample.key}" for sample in samples],
-    }
-    rows = (await _followed(stage)).rows
-    for what, targets in paths.items():
-        requests = [request("GET", target) for target in targets]
-        load = await asyncio.to_thread(run_load, port, requests, connections=1, seconds=seconds)
-        assert load.errors == 0, f"{load.errors} of {load.requests} answers are no 2xx"
-        stage.report.figure(
-            f"look-up by {what} among {rows:,}",
-            f"p50 {load.percentile(0.5) / 1e3:.1f} ms, p99 {load.percentile(0.99) / 1e3:.1f} ms",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,11 +18,16 @@ from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
+from eruca_query.projection.chunks import last_chunk
+from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import MESSAGE_INDEXES, PARTITIONED, SCHEMA
 from eruca_query.projection.upkeep import STILL_SECONDS
+from eruca_query.searching import message_sql
+from eruca_query.searching.message_search import rows_by_id
+from eruca_query.searching.read_view import read_view
 from eruca_query.wiring import MIGRATIONS
 from support.postgres import drop_schema, embedded_server, kill_server
-from support.read_models import LIMITS, T0, Log, ReadModel
+from support.read_models import LIMITS, T0, UNIQUE_ID, Log, ReadModel
 
 pytestmark = pytest.mark.anyio
 
@@ -193,6 +199,46 @@ async def test_a_bare_chunk_that_nobody_fills_is_indexed_and_then_filled_on(
     assert kept == [1, 0]
     assert states == [OPEN]
     assert await model.index_states() == [CLOSED, BARE]
+
+
+async def test_two_instances_index_a_chunk_that_was_left_once(model: ReadModel) -> None:
+    log = long_log()
+    await model.fold(log.block(0, 4))
+
+    counts = await asyncio.gather(*(model.keep_up() for _ in range(2)))
+
+    assert sum(upkeep.indexed_count for upkeep in counts) == 1
+    assert await model.index_states() == [OPEN]
+
+
+async def test_upkeep_passes_over_a_chunk_into_which_somebody_writes(model: ReadModel) -> None:
+    log = long_log()
+    await model.fold(log.block(0, 4))
+
+    async with model.database.transaction() as connection:
+        held = await last_chunk(connection, 1, 1)
+        meanwhile = (await model.keep_up()).indexed_count
+
+    assert held is not None
+    assert (meanwhile, (await model.keep_up()).indexed_count) == (0, 1)
+
+
+async def test_a_message_in_a_bare_chunk_is_found_by_its_id_and_its_offset(
+    model: ReadModel,
+) -> None:
+    log = long_log()
+    await model.fold(log.block(0, 4))
+
+    async with read_view(model.database, NameNumbers()) as view:
+        by_id = await rows_by_id(view, UNIQUE_ID.format(2), 10)
+        chunk = await view.chunk_at(1, log.offsets[3])
+        assert chunk is not None
+        statement = message_sql.by_log_offset(1, log.offsets[3], chunk)
+        at_offset = (await view.connection.execute(statement)).all()
+
+    assert await model.index_states() == [BARE]
+    assert [message.log_offset for message in by_id] == [log.offsets[2]]
+    assert [row.log_offset for row in at_offset] == [log.offsets[3]]
 
 
 async def test_a_bare_chunk_of_a_build_that_was_replaced_is_indexed_where_it_passes_on(

@@ -95,22 +95,20 @@ async def close_chunk(connection: AsyncConnection, chunk: Chunk) -> None:
     await connection.execute(
         update(chunks).where(chunks.c.chunk == chunk.number).values(is_open=False)
     )
-    if chunk.is_indexed:
-        await connection.execute(_SUMMARIZE, {"table": f"messages_{chunk.number}"})
-    else:
+    if not chunk.is_indexed:
         await index_chunk(connection, chunk.number)
-    await update_statistics(connection, chunk.number)
-
-
-async def update_statistics(connection: AsyncConnection, number: int) -> None:
-    """Update the planner's statistics on a chunk that is full."""
-    for table in PARTITIONED:
-        await connection.execute(text(f"ANALYZE {table}_{number}"))
+        return
+    await connection.execute(_SUMMARIZE, {"table": f"messages_{chunk.number}"})
+    await _update_statistics(connection, chunk.number)
 
 
 async def index_chunk(connection: AsyncConnection, number: int) -> None:
-    """Build the indexes of a bare chunk; readers continue meanwhile, without them."""
+    """Build the indexes of a bare chunk; readers continue meanwhile, without them.
+
+    Without statistics the planner would not use the index by log offset.
+    """
     await _create_indexes(connection, number)
+    await _update_statistics(connection, number)
     await connection.execute(update(chunks).where(chunks.c.chunk == number).values(is_indexed=True))
 
 
@@ -187,6 +185,11 @@ async def _create_partition(connection: AsyncConnection, table: str, number: int
         f"ALTER TABLE {name} DROP CONSTRAINT of_{name}",
     ):
         await connection.execute(text(statement))
+
+
+async def _update_statistics(connection: AsyncConnection, number: int) -> None:
+    for table in PARTITIONED:
+        await connection.execute(text(f"ANALYZE {table}_{number}"))
 
 
 async def _create_indexes(connection: AsyncConnection, number: int) -> None:

@@ -19,7 +19,7 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
 from eruca_postgres.tables import log_positions
-from eruca_query.projection.chunks import drop_partitions, index_chunk, update_statistics
+from eruca_query.projection.chunks import drop_partitions, index_chunk
 from eruca_query.projection.damaged_rows import drop_damaged
 from eruca_query.projection.tables import brokers, builds, chunks
 
@@ -80,7 +80,6 @@ class Upkeep:
             if chunk is None:
                 return False
             await index_chunk(connection, chunk)
-            await update_statistics(connection, chunk)
         _log.info("chunk indexed", chunk=chunk)
         return True
 
