@@ -111,8 +111,19 @@ class SendReceipts(Struct, frozen=True):
     messages: list[SendReceipt]
 
 
+class ScheduledPlaces(Struct, frozen=True, kw_only=True):
+    """The place of each message of a batch whose messages may be delivered later, in its order."""
+
+    log_offsets: list[int]
+    queue_offsets: list[int | None]  # null: it waits, and has no place in its queue yet
+    deliver_at_ms: list[int | None]  # since the epoch; null: it does not wait
+
+
 class BatchReceipt(Struct, frozen=True, kw_only=True):
     """The place of a stored batch of records: consecutive offsets from these on.
+
+    If messages may be delivered later, ``scheduled`` has the place of each. The offsets here are
+    then those of the first batch in the log, where its messages may wait.
 
     With ``born_host_is_ipv6``, each record is 12 bytes longer than one with an IPv4 address.
     """
@@ -128,6 +139,8 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
     # "IP:port" of the broker that stored it, as in the records. Of a replayed batch it may be
     # another replica of the group. Null: an earlier version's.
     store_host: str | None = None
+    # Of a batch whose messages may request delivery times.
+    scheduled: ScheduledPlaces | UnsetType = UNSET
 
 
 class PulledBody(Struct, frozen=True, omit_defaults=True):

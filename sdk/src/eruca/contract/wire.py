@@ -22,6 +22,13 @@ A batch that is sent ahead of the answers to earlier ones has the magic ``b"ERB2
 The broker stores it only if it has stored the one before it (409 ``lane-gap``). A broker that does
 not know this form refuses it as malformed.
 
+A batch whose records may request a delivery time has the magic ``b"ERB4"``. A record requests it by
+one of RocketMQ's properties, which should be its last one before the room for its checksum:
+TIMER_DELIVER_MS (since the epoch), TIMER_DELAY_MS (by the broker's clock), TIMER_DELAY_SEC or DELAY
+(a level). The broker delivers it at that time without the property, and at once if it requests
+none. A batch of another form with such a record is refused. A broker that does not know this form
+refuses it as malformed.
+
 The producer leaves QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST zero; the broker
 stamps them. BORNHOST is zero as well: the broker stamps the peer's address. The store host's
 family (SYSFLAG) must be the broker's, which the topic's route contains. Properties end in the 20
@@ -74,6 +81,7 @@ STALE_HEADER: Final = "eruca-stale"  # "true": the master is not sure that it st
 
 BATCH_MAGIC: Final = b"ERB1"
 LANE_BATCH_MAGIC: Final = b"ERB2"
+DELAYED_BATCH_MAGIC: Final = b"ERB4"
 PULL_MAGIC: Final = b"ERP1"
 MULTI_PULL_MAGIC: Final = b"ERM1"
 BATCH_PREAMBLE: Final = struct.Struct(">4sIII")
@@ -89,7 +97,12 @@ BATCH_BODY_SIZE_MAX: Final = (
 )
 
 
-_POSITION_SIZES: Final = {BATCH_MAGIC: 0, LANE_BATCH_MAGIC: LANE_POSITION.size}  # by magic
+# By magic.
+_POSITION_SIZES: Final = {
+    BATCH_MAGIC: 0,
+    LANE_BATCH_MAGIC: LANE_POSITION.size,
+    DELAYED_BATCH_MAGIC: 0,
+}
 
 
 class MalformedRecordsError(ValueError):
@@ -155,6 +168,11 @@ def with_position(body: bytes, position: LanePosition) -> tuple[Buffer, ...]:
     return head, view[BATCH_PREAMBLE.size :]
 
 
+def with_delays(body: bytes) -> tuple[Buffer, ...]:
+    """Return the parts of a request body that is *body*, whose records may request delays."""
+    return DELAYED_BATCH_MAGIC, memoryview(body)[len(DELAYED_BATCH_MAGIC) :]
+
+
 def batch_position(body: Buffer) -> LanePosition | None:
     """Return a batch's position in its lane; None: it has none, or is malformed."""
     if body[:4] != LANE_BATCH_MAGIC or len(body) < BATCH_PREAMBLE.size + LANE_POSITION.size:
@@ -175,8 +193,8 @@ def batch_extent(body: Buffer) -> tuple[int, int]:
     magic, count, size, reserved = BATCH_PREAMBLE.unpack_from(body)
     if magic not in _POSITION_SIZES or reserved:
         raise MalformedRecordsError(
-            f"expected {BATCH_MAGIC!r} or {LANE_BATCH_MAGIC!r} and reserved 0, found {magic!r} and "
-            f"{reserved}"
+            f"expected {BATCH_MAGIC!r}, {LANE_BATCH_MAGIC!r} or {DELAYED_BATCH_MAGIC!r} and "
+            f"reserved 0, found {magic!r} and {reserved}"
         )
     if not 1 <= count <= BATCH_COUNT_MAX:
         raise MalformedRecordsError(f"expected 1 to {BATCH_COUNT_MAX} messages, found {count}")

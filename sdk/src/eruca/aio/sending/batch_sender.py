@@ -9,9 +9,10 @@ If a broker refuses a batch whose messages were sent one by one, the sender find
 message. It halves the batch until the invalid message is alone, so that no other message fails with
 it.
 
-Batches are sent as records. A batch with a delayed message is sent as JSON, because only JSON has
-the delay. A batch whose first message has a W3C ``traceparent`` has it as a header, too: the
-broker's span of the request is in that trace.
+Batches are sent as records. A batch with a delayed message has a form of its own. A broker that
+does not know it gets JSON, and so does each broker from an idempotent producer. A batch whose first
+message has a W3C ``traceparent`` has it as a header, too: the broker's span of the request is in
+that trace.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQFaultStrategy``.
 """
@@ -60,8 +61,8 @@ from eruca.contract.errors import (
 )
 from eruca.contract.messages import BatchReceipt, SendReceipts
 from eruca.contract.properties import TRACE_CONTEXT, TRACE_PARENT
-from eruca.contract.records import NO_HOST, Host
-from eruca.contract.wire import RECORDS_MEDIA_TYPE, LanePosition, with_position
+from eruca.contract.records import NO_HOST, Buffer, Host
+from eruca.contract.wire import RECORDS_MEDIA_TYPE, LanePosition, with_delays, with_position
 from eruca.core.call_statistics import ClientStatistics
 from eruca.core.messages.idempotency_keys import HEADER, REPLAYED_HEADER, encode_key
 from eruca.core.messages.json_messages import json_batch
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from eruca.core.routing.route_table import PublishView
 
 THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
-WITHOUT_LANES_SECONDS: Final = 60.0  # then a broker that knew no positions is asked again
+WITHOUT_FORM_SECONDS: Final = 60.0  # then a broker that did not know a form gets it again
 _CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
 # On a lane's own connection: nothing was sent, and the pooled connections may work.
 _PIPE_ERRORS: Final = (NotConnectedError, ConnectTimeoutError)
@@ -124,7 +125,9 @@ class BatchSender:
         self._group = group
         self._statistics = statistics
         self._copies = copies if copies > 1 else None  # None: not in the request
-        self._without_lanes: dict[str, float] = {}  # brokers by URL: until when, monotonic
+        # Brokers by URL that know no positions, or no delayed records: until when, monotonic.
+        self._without_lanes: dict[str, float] = {}
+        self._without_delays: dict[str, float] = {}
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
         self._json_decoder = msgspec.json.Decoder(SendReceipts)
@@ -189,11 +192,34 @@ class BatchSender:
         url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
         if any_delayed(batch.messages):
-            return await self._store_json(course, queue, url)
+            return await self._store_delayed(course, queue, url, host)
         return await self._store_records(course, queue, url, host)
 
-    async def _store_records(
+    async def _store_delayed(
         self, course: _Course, queue: MessageQueue, url: str, host: Host
+    ) -> Stored:
+        """Store a batch with a delayed message, as records or as JSON.
+
+        If a broker refuses the records, their form or their content is at fault: it is asked once
+        more, in JSON. Only if that is stored, the form was at fault.
+        """
+        if self._is_idempotent or _is_until(self._without_delays, url):
+            return await self._store_json(course, queue, url)
+        try:
+            return await self._store_records(course, queue, url, host, are_delayed=True)
+        except MalformedBatchError:
+            stored = await self._store_json(course, queue, url)
+            self._without_delays[url] = time.monotonic() + WITHOUT_FORM_SECONDS
+            return stored
+
+    async def _store_records(
+        self,
+        course: _Course,
+        queue: MessageQueue,
+        url: str,
+        host: Host,
+        *,
+        are_delayed: bool = False,
     ) -> StoredBatch:
         batch = course.batch
         encoded = course.encoded
@@ -202,8 +228,12 @@ class BatchSender:
             course.encoded_for = (queue.queue_id, host.is_v6)
         target = _records_target(queue.topic, queue.queue_id, self._copies)
         headers = self._headers(_RECORDS_HEADERS, batch)
-        request = _Request(url, target, headers, encoded.body, self._decoder, _count_of)
-        receipt = await self._post_in_turn(course, queue, request, are_records=True)
+        parts = with_delays(encoded.body) if are_delayed else (encoded.body,)
+        request = _Request(url, target, headers, parts, self._decoder, _count_of)
+        may_have_position = not self._is_idempotent and not are_delayed
+        receipt = await self._post_in_turn(
+            course, queue, request, may_have_position=may_have_position
+        )
         assert batch.message_ids is not None
         return StoredBatch(
             batch.message_ids, queue, receipt, encoded.sizes, host, course.is_replayed
@@ -217,7 +247,7 @@ class BatchSender:
         target = target_of(path, queue_id=queue.queue_id, copies=self._copies)
         body = json_batch(batch.messages, batch.message_ids)
         headers = self._headers(_JSON_HEADERS, batch)
-        request = _Request(url, target, headers, body, self._json_decoder, _count_of_each)
+        request = _Request(url, target, headers, (body,), self._json_decoder, _count_of_each)
         receipts = (await self._post_in_turn(course, queue, request)).messages
         return StoredMessages(queue, receipts, course.is_replayed)
 
@@ -297,22 +327,21 @@ class BatchSender:
         queue: MessageQueue,
         request: _Request[T],
         *,
-        are_records: bool = False,
+        may_have_position: bool = False,
     ) -> T:
         """Post a batch, in an ordered lane when its turn comes."""
         batch = course.batch
         turns, seat = batch.turns, batch.seat
         if turns is None or seat is None:
             return await self._post(course, queue, request, self._transport)
-        may_have_position = (
-            are_records
-            and not self._is_idempotent
+        can_have_position = (
+            may_have_position
             and not course.is_position_refused
-            and not self._is_without_lanes(request.url)
+            and not _is_until(self._without_lanes, request.url)
         )
         course.had_position = course.is_ahead = False
         sending = await turns.turn(
-            seat, request.url, may_have_position=may_have_position, deadline=batch.deadline
+            seat, request.url, may_have_position=can_have_position, deadline=batch.deadline
         )
         course.had_position = sending.position is not None
         course.is_ahead = sending.is_ahead
@@ -322,18 +351,10 @@ class BatchSender:
             if seat.is_under_way:  # else the batch has left the lane, which is closed
                 turns.failed(seat, sending, error)
             raise
-        if course.is_position_refused and are_records:  # only its position was refused
-            self._without_lanes[request.url] = time.monotonic() + WITHOUT_LANES_SECONDS
+        if course.is_position_refused and may_have_position:  # only its position was refused
+            self._without_lanes[request.url] = time.monotonic() + WITHOUT_FORM_SECONDS
         turns.stored(seat, sending)
         return answer
-
-    def _is_without_lanes(self, url: str) -> bool:
-        """Tell whether a broker has refused batches with a position lately."""
-        until = self._without_lanes.get(url)
-        if until is not None and until < time.monotonic():
-            del self._without_lanes[url]
-            return False
-        return until is not None
 
     def _goes_again(self, course: _Course, error: ErucaError) -> bool:
         """Tell whether a batch with a position goes again because of the position alone.
@@ -362,7 +383,10 @@ class BatchSender:
         if course.view is not None and course.view.has_successor(queue.broker_name):
             attempts_left = max(attempts_left, 2)  # or a silent master would take all of the time
         timeout = attempt_seconds(remaining_seconds(course.batch.deadline), attempts_left)
-        body = (request.body,) if position is None else with_position(request.body, position)
+        body = request.body
+        if position is not None:
+            [whole] = body
+            body = with_position(bytes(whole), position)
         what = f"POST {request.url}{request.target}"
         started = time.monotonic()
         try:
@@ -397,7 +421,7 @@ class _Request(NamedTuple, Generic[T]):
     url: str
     target: str
     headers: Sequence[tuple[str, str]]
-    body: bytes
+    body: tuple[Buffer, ...]
     decoder: msgspec.json.Decoder[T]
     count_of: Callable[[T], int]
 
@@ -448,6 +472,15 @@ class _Course:
         if (queue := self.batch.queue or self.kept_queue) is not None:
             return {queue.broker_name}
         return set() if self.view is None else {queue.broker_name for queue in self.view.queues}
+
+
+def _is_until(refused: dict[str, float], url: str) -> bool:
+    """Tell whether a broker has refused a form of batches lately."""
+    until = refused.get(url)
+    if until is not None and until < time.monotonic():
+        del refused[url]
+        return False
+    return until is not None
 
 
 def _trace_headers(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:

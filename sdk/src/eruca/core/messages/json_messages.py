@@ -1,6 +1,6 @@
-"""Messages as JSON: the form of delayed messages and half messages.
+"""Messages as JSON: the form of half messages, and of delayed ones where records cannot have it.
 
-The hot form, records, has no fields for what a broker does before the delivery. Bodies are sent as
+Bodies are sent as
 base64, whose size is known in advance. A body that was made from a JSON value is sent as that
 value. So the broker and the readers know that it is JSON.
 """

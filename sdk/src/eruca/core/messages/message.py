@@ -3,9 +3,9 @@
 The constructor refuses every value that a broker would refuse, so the traceback contains the line
 with the mistake. :mod:`eruca.core.messages.message_fields` has the rules of each field.
 
-The text of the properties has the order TAGS, KEYS, UNIQ_KEY, others. A broker indexes the first
-three, and finds them fastest at the beginning. The value of UNIQ_KEY is known when the message is
-sent.
+The text of the properties has the order TAGS, KEYS, UNIQ_KEY, others, delay. A broker indexes the
+first three, and finds them fastest at the beginning. The value of UNIQ_KEY is known when the
+message is sent.
 
 Most messages are *plain*: a body of moderate size, at most one short key in ASCII, a known topic
 and tag, and no other field. One check at creation detects this. The text of plain messages is built
@@ -43,6 +43,7 @@ from eruca.core.messages.message_fields import (
     checked_delay,
     checked_keys,
     checked_properties,
+    delay_text,
     head_of_tag,
     keys_text,
     tail_text,
@@ -196,7 +197,10 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         check_flag(self.flag)
         if self.message_id is not None:
             check_message_id(self.message_id)
-        is_delayed = checked_delay(self.deliver_at, self.delay_seconds, self.delay_level)
+        delay = (self.deliver_at, self.delay_seconds, self.delay_level)
+        is_delayed = checked_delay(*delay)
+        if is_delayed:
+            tail += delay_text(*delay)  # the last one, where a broker expects it
         text_size = len(head) + len(tail) + len(self.message_id or "")
         if not (head.isascii() and tail.isascii()):
             text_size *= 4  # maximum bytes of a character

@@ -9,8 +9,9 @@ Source: RocketMQ 5.3, ``Validators``, ``MessageConst``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from math import ceil
 from typing import Final
 
 from eruca.contract import names
@@ -31,6 +32,7 @@ from eruca.contract.limits import (
     USER_PROPERTY_COUNT_MAX,
 )
 from eruca.contract.properties import (
+    DELAY,
     KEY_SEPARATOR,
     KEYS,
     NAME_SEPARATOR,
@@ -38,10 +40,14 @@ from eruca.contract.properties import (
     RESERVED,
     SHARDING_KEY,
     TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
 )
 
 KEYS_NAME: Final = f"{KEYS}{NAME_SEPARATOR}"
 _ID_ROOM: Final = 64  # bytes reserved for an id that is generated when the message is sent
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MS: Final = timedelta(milliseconds=1)
 _VALUE_SHOWN: Final = 60  # characters of an invalid value that an error quotes
 
 
@@ -226,6 +232,24 @@ def checked_delay(
             f"delay_level: expected 1 to {DELAY_LEVEL_MAX}, found {_shown(delay_level)}"
         )
     return True
+
+
+def delay_text(
+    deliver_at: datetime | None, delay_seconds: float | None, delay_level: int | None
+) -> str:
+    """Return the stored request of a checked delay; empty if there is none.
+
+    A batch of records has it, and JSON the fields themselves.
+    """
+    if deliver_at is not None:
+        name, value = TIMER_DELIVER_MS, max(-((_EPOCH - deliver_at) // _MS), 0)  # not before it
+    elif delay_seconds is not None:
+        name, value = TIMER_DELAY_MS, ceil(delay_seconds * 1000)
+    elif delay_level is not None:
+        name, value = DELAY, delay_level
+    else:
+        return ""
+    return f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
 
 
 def check_sizes(body: bytes, text: str, message_id: str | None) -> None:

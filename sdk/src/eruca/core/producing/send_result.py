@@ -15,13 +15,16 @@ from functools import lru_cache
 from itertools import accumulate, chain, repeat
 from typing import Final, TypeAlias, overload
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from eruca.contract.message_ids import decode_offset_id, encode_offset_id
-from eruca.contract.messages import BatchReceipt, SendReceipt
+from eruca.contract.messages import BatchReceipt, ScheduledPlaces, SendReceipt
+from eruca.contract.recall_handles import RecallHandle, encode_recall_handle
 from eruca.contract.records import IPV4_HOST_SIZE, IPV6_HOST_SIZE, Host
 from eruca.core.messages.message_queue import MessageQueue
 
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MS: Final = timedelta(milliseconds=1)
 _host_of: Final = lru_cache(maxsize=256)(Host.from_text)  # receipts name few brokers
 
 
@@ -64,6 +67,8 @@ class StoredBatch(Struct, frozen=True, gc=False):
     def results(self) -> list[SendResult]:
         """Return the result of each message."""
         receipt = self.receipt
+        if receipt.scheduled is not UNSET:
+            return self._scheduled_results(receipt.scheduled)
         # Another replica may have stored the batch: after a redirect, or when it was sent before.
         stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
         if receipt.count == 1:
@@ -102,6 +107,36 @@ class StoredBatch(Struct, frozen=True, gc=False):
                 *(() if is_plain else map(repeat, (None, self.replayed, None, receipt.copies))),
             )
         )
+
+    def _scheduled_results(self, places: ScheduledPlaces) -> list[SendResult]:
+        receipt, queue = self.receipt, self.queue
+        stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
+        return [
+            SendResult(
+                message_id,
+                queue,
+                queue_offset,
+                log_offset,
+                receipt.stored_at_ms,
+                receipt.durability,
+                stored_at,
+                None if deliver_ms is None else _EPOCH + deliver_ms * _MS,
+                self.replayed,
+                None
+                if deliver_ms is None
+                else encode_recall_handle(
+                    RecallHandle(queue.topic, queue.broker_name, deliver_ms, message_id)
+                ),
+                receipt.copies,
+            )
+            for message_id, queue_offset, log_offset, deliver_ms in zip(
+                self.message_ids,
+                places.queue_offsets,
+                places.log_offsets,
+                places.deliver_at_ms,
+                strict=True,
+            )
+        ]
 
 
 class StoredMessages(Struct, frozen=True, gc=False):

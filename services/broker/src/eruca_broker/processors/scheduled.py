@@ -28,9 +28,11 @@ from eruca.contract.errors import (
     TooLargeError,
     ValidationError,
 )
-from eruca.contract.messages import NewMessage
+from eruca.contract.errors.shown import shown
+from eruca.contract.limits import DELAY_LEVEL_MAX
+from eruca.contract.messages import NewMessage, ScheduledPlaces
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from eruca.contract.properties import UNIQ_KEY
+from eruca.contract.properties import DELAY, UNIQ_KEY
 from eruca.contract.recall_handles import (
     MalformedRecallHandleError,
     RecallHandle,
@@ -39,9 +41,13 @@ from eruca.contract.recall_handles import (
 )
 from eruca.contract.records import Record, decode_record
 from eruca.contract.retries import DamagedScheduled, ScheduledList, ScheduledMessage
+from eruca.core.messages.delay_levels import TIMER_UNITS
 from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.batches.delayed_batch import Requests, requests_of, waiting_batch
+from eruca_broker.core.consume_queue_entry import view_entries
 from eruca_broker.core.records.scheduled import (
     DELAYED_TOPICS,
+    WAITING_NAMES,
     Destination,
     PropertiesTooLargeError,
     Wait,
@@ -50,6 +56,7 @@ from eruca_broker.core.records.scheduled import (
     is_retry,
     properties_of,
     property_of,
+    rewritten,
     waiting,
 )
 from eruca_broker.core.records.times import moment, ms_not_before, rfc3339
@@ -65,6 +72,12 @@ _SAME_ID_MAX: Final = 64  # copies of a message that one handle recalls, or that
 WITH_KEY_MAX: Final = 1_000  # messages that have an id among their keys, examined in one look-up
 _RETRY_AFTER_SECONDS: Final = 5.0
 _TIME_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 18  # of a requested time: of any number that fits into 64 bits
+_REQUESTS: Final = {
+    DELAY: (0, False),
+    **{name: (unit_ms, is_from_now) for name, unit_ms, is_from_now in TIMER_UNITS},
+}
+"""Properties by which a record requests a delivery time: unit in ms, whether it counts from now."""
 _HANDLE_POINTER: Final = "/path/recall_handle"
 
 
@@ -72,9 +85,25 @@ class Later(NamedTuple):
     """Messages that are stored together, some of which wait for their time."""
 
     destination: Destination  # of all
-    batches: list[Batch]
+    batches: Sequence[Batch]
     places: list[tuple[int, int]]  # of each message: its batch, and its index there
     waits: list[Wait | None]  # of each message
+
+
+class StoredWaiting(NamedTuple):
+    """Messages that were stored together, in one batch, and all wait for their times."""
+
+    destination: Destination  # of all
+    appended: Appended
+
+    def places(self) -> ScheduledPlaces:
+        """Return the place of each message."""
+        entries = view_entries(self.appended.entries)
+        return ScheduledPlaces(
+            log_offsets=entries["log_offset"].tolist(),
+            queue_offsets=[None] * len(entries),
+            deliver_at_ms=entries["tags_code"].tolist(),
+        )
 
 
 class StoredLater(NamedTuple):
@@ -82,6 +111,11 @@ class StoredLater(NamedTuple):
 
     later: Later
     appended: list[Appended]
+
+    @property
+    def destination(self) -> Destination:
+        """The queue to which all of them are delivered."""
+        return self.later.destination
 
     def queue_offset(self, number: int) -> int | None:
         """Return a message's offset in its queue; None while it waits."""
@@ -94,6 +128,15 @@ class StoredLater(NamedTuple):
         batch, index = self.later.places[number]
         appended = self.appended[batch]
         return appended.log_offset + appended.batch.found.start_of(index)
+
+    def places(self) -> ScheduledPlaces:
+        """Return the place of each message."""
+        numbers = range(len(self.later.waits))
+        return ScheduledPlaces(
+            log_offsets=list(map(self.log_offset, numbers)),
+            queue_offsets=list(map(self.queue_offset, numbers)),
+            deliver_at_ms=list(map(self.deliver_at_ms, numbers)),
+        )
 
     def deliver_at_ms(self, number: int) -> int | None:
         """Return the time at which a message is due; None if it does not wait."""
@@ -130,7 +173,9 @@ class Scheduled:
         """Raise TooLargeError if a waiting message could not be delivered in one write."""
         size_max = waiting_record_size_max(self._store.segment_bytes)
         for batch in batches:
-            if batch.topic in DELAYED_TOPICS and (size := max(batch.sizes)) > size_max:
+            if batch.size <= size_max or batch.topic not in DELAYED_TOPICS:
+                continue
+            if (size := max(batch.sizes)) > size_max:
                 raise TooLargeError(
                     f"a message takes {size} bytes in the log; where segments have "
                     f"{self._store.segment_bytes} bytes, one that is delivered later may take "
@@ -157,6 +202,45 @@ class Scheduled:
             return None
         self.check_room(count)
         return waits
+
+    def waiting(self, requests: Requests, now_ms: int) -> Batch | None:
+        """Return the batch of *requests* as its messages wait; None if not all of them do.
+
+        Raises:
+            OverloadedError: The maximum number of messages wait.
+            TooLargeError: No segment can hold a message with the event of its delivery.
+        """
+        deliver_ms_max = now_ms + int(self._delay_seconds_max * 1000)
+        batch = waiting_batch(requests, now_ms=now_ms, deliver_ms_max=deliver_ms_max)
+        if batch is not None:
+            self.check_room(batch.count)
+            self.check_sizes((batch,))
+        return batch
+
+    def later(self, requests: Requests, now_ms: int) -> Later:
+        """Return the stored form of *requests*, of which some may not wait.
+
+        Raises:
+            MalformedBatchError: A record is invalid.
+            ValidationError: A record requests two delays, an invalid one, or one that exceeds the
+                maximum.
+            OverloadedError: The maximum number of messages wait.
+            TooLargeError: As of :meth:`stored_later`.
+        """
+        destination = requests.destination
+        records: list[bytes] = []
+        waits: list[Wait | None] = []
+        pointers: list[str] = []
+        for row, (record, properties) in enumerate(requests_of(requests)):
+            pointer = f"/body/records/{row}"
+            wait = self._wait_requested(properties, f"{pointer}/properties", now_ms)
+            is_now = wait is None  # what has been requested must not be stored with it
+            plain = rewritten(record, destination, without=WAITING_NAMES) if is_now else record
+            records.append(plain)
+            waits.append(wait)
+            pointers.append(pointer)
+        self.check_room(sum(wait is not None for wait in waits))
+        return self.stored_later(destination, records, waits, pointers)
 
     def stored_later(
         self,
@@ -315,9 +399,36 @@ class Scheduled:
         else:
             assert message.deliver_at is not None
             wait = Wait(deliver_at_ms=ms_not_before(message.deliver_at))
+        return self._begun(wait, f"{pointer}/{ways[0]}", now_ms)
+
+    def _wait_requested(self, properties: bytes, pointer: str, now_ms: int) -> Wait | None:
+        """Return the wait that a record's properties request."""
+        given = {name: text for name in _REQUESTS if (text := property_of(properties, name))}
+        if not given:
+            return None
+        name, *others = given
+        if others:
+            raise _fault(f"{pointer}/{others[0]}", f"{name} and {others[0]} exclude each other")
+        text, pointer = given[name], f"{pointer}/{name}"
+        if not text.isdigit() or len(text) > _DIGITS_MAX:
+            raise _fault(
+                pointer,
+                f"expected a whole number, found {shown(text.decode('utf-8', 'replace'))!r}",
+            )
+        number = int(text)
+        if name == DELAY:
+            if number > DELAY_LEVEL_MAX:
+                raise _fault(pointer, f"expected a level up to {DELAY_LEVEL_MAX}, found {number}")
+            return self._begun(Wait(level=number), pointer, now_ms) if number else None
+        unit_ms, is_from_now = _REQUESTS[name]
+        wait = Wait(deliver_at_ms=is_from_now * now_ms + unit_ms * number)
+        return self._begun(wait, pointer, now_ms)
+
+    def _begun(self, wait: Wait, pointer: str, now_ms: int) -> Wait | None:
+        """Return *wait* as it begins now; None if its time has come."""
         delay_ms = wait.time_ms(now_ms) - now_ms
         if delay_ms > self._delay_seconds_max * 1000:
-            raise self._too_late(f"{pointer}/{ways[0]}", delay_ms / 1000)
+            raise self._too_late(pointer, delay_ms / 1000)
         return wait.beginning(now_ms, self._store.last_store_timestamp) if delay_ms > 0 else None
 
     def _too_late(self, pointer: str, seconds: float) -> ValidationError:

@@ -28,13 +28,14 @@ from eruca.contract.wire import LanePosition
 from eruca.core.messages.unique_ids import UniqueIds
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.batches.born_hosts import with_room_for
+from eruca_broker.core.batches.delayed_batch import begun_requests
 from eruca_broker.core.batches.lanes import Lanes
 from eruca_broker.core.records.new_messages import encode_messages, queue_of_sharding_keys
 from eruca_broker.core.records.scheduled import Destination, Wait
 from eruca_broker.core.records.times import rfc3339
 from eruca_broker.core.state.state import Topic
 from eruca_broker.processors.replication.copies import GroupCopies
-from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater
+from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater, StoredWaiting
 from eruca_broker.processors.topics import Topics
 from eruca_broker.processors.traffic import by_topic
 from eruca_broker.store.files.refusals import renewed
@@ -170,6 +171,47 @@ class Sender:
             self._lanes.close(position)
             raise
 
+    def send_requests(
+        self,
+        topic: str,
+        queue_id: int,
+        buffer: bytearray,
+        born_host: Host,
+        done: Callable[[StoredWaiting | StoredLater | Exception], None],
+    ) -> None:
+        """Append a batch of records that may request delivery times, all or none.
+
+        Raises:
+            MalformedBatchError: It is invalid.
+            ValidationError: A record requests an invalid delay, or one that exceeds the maximum.
+            TooLargeError: A message in it exceeds a limit.
+            OverloadedError: The maximum number of messages wait.
+        """
+        requests = begun_requests(
+            buffer, topic=topic, queue_id=queue_id, store_host=self.store_host
+        )
+        wanted = self._topics.for_sending(topic, queue_id)
+        now_ms = self._clock.now_ms()
+        batch = self._scheduled.waiting(requests, now_ms)
+        if batch is None:
+            later = self._scheduled.later(requests, now_ms)
+            roomy = [with_room_for(each, born_host) for each in later.batches]
+            _, born_host = roomy[0]  # all have one layout
+            later = later._replace(batches=[each for each, _ in roomy])
+            self._append_later(wanted, later, born_host, done)
+            return
+        batch, born_host = with_room_for(batch, born_host)
+
+        def told(outcome: Appended | Exception) -> None:
+            if isinstance(outcome, Appended):
+                done(StoredWaiting(requests.destination, outcome))
+            else:
+                done(outcome)
+
+        settle = partial(self._appended, self._clock.monotonic(), 1, told)
+        append = partial(self._store.append_then, batch, born_host, settle)
+        self.once_there(wanted, queue_id, append, done)
+
     def now(self) -> float:
         """Return the monotonic time, from which the time of an append counts."""
         return self._clock.monotonic()
@@ -275,6 +317,17 @@ class Sender:
             copies=self.copies.held_before(appended.end_offset),
             born_host_is_ipv6=appended.batch.layout.born_host_size == IPV6_HOST_SIZE,
             store_host=self._store_host_text,
+        )
+
+    def receipt_of_requests(self, stored: StoredWaiting | StoredLater) -> BatchReceipt:
+        """Return the receipt for the sender of records that may have requested delivery times."""
+        first = stored.appended if isinstance(stored, StoredWaiting) else stored.appended[0]
+        places = stored.places()
+        return msgspec.structs.replace(
+            self.receipt_of(first),
+            queue_id=stored.destination.queue_id,
+            count=len(places.log_offsets),
+            scheduled=places,
         )
 
     def single_receipts_of(self, appended: Appended) -> list[bytes]:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from eruca.contract.hashing import tags_code
-from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.names import EVENTS_TOPIC, SCHEDULE_TOPIC
 from eruca.core.messages.record_columns import Int64Array, RecordColumns, TopicColumn
 from eruca_broker.core.consume_queue_entry import (
     ENTRY,
@@ -34,6 +34,7 @@ from eruca_broker.core.consume_queue_entry import (
 )
 from eruca_broker.core.index.backlog import KeyBacklog
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
+from eruca_broker.core.native.library import address_of, enter_times
 from eruca_broker.core.properties.found import KEY_DTYPE, FoundProperties, Keys, find_properties
 from eruca_broker.core.records.scheduled import DELAYED_TOPICS, delivery_time
 from eruca_broker.core.state.events import EVENTS_QUEUE_ID, TopicDeleted, decode_event
@@ -502,14 +503,24 @@ def timed_entries(item: Appended) -> Entries:
 
     They are written into the batch; doing it again changes nothing.
     """
-    entries = view_entries(item.entries)
-    for row in range(item.batch.count):
-        properties = item.batch.properties_of(row)
+    batch, entries = item.batch, view_entries(item.entries)
+    rows = iter(range(batch.count)) if batch.topic == SCHEDULE_TOPIC else _untimed_rows(item)
+    for row in rows:
         code = entries["tags_code"].item(row)
         entries["tags_code"][row] = _time_or(
-            code, item.batch.topic, properties, item.store_timestamp
+            code, batch.topic, batch.properties_of(row), item.store_timestamp
         )
     return entries
+
+
+def _untimed_rows(item: Appended) -> Iterator[int]:
+    """Enter the delivery times of messages in the timer topic; yield those left to Python."""
+    batch = item.batch
+    found, at = batch.found, address_of(item.entries)
+    row = 0
+    while (row := enter_times(batch.at, row, batch.count, found.at, at)) < batch.count:
+        yield row
+        row += 1
 
 
 def _with_delivery_times(

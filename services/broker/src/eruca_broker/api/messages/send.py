@@ -79,10 +79,11 @@ from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.messages.octets import described_message, with_body
 from eruca_broker.api.peers import born_address, born_host
 from eruca_broker.api.tracing import traced
+from eruca_broker.core.batches.delayed_batch import may_be_delayed
 from eruca_broker.core.batches.gathered import is_single
 from eruca_broker.processors.budgets import SendBudget
 from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
-from eruca_broker.processors.scheduled import StoredLater
+from eruca_broker.processors.scheduled import StoredLater, StoredWaiting
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.singles import Singles
 from eruca_broker.store.log.appended import Appended
@@ -410,6 +411,9 @@ class SendRecords(HotEndpoint):
     answer. Each batch then has a position in its lane. It is stored only if the one before it is;
     otherwise the answer is 409 `lane-gap`, and nothing is stored.
 
+    A batch of the form for it may contain messages that are delivered later. Then `scheduled` has
+    the place of each.
+
     The SDK's `eruca.contract.wire` and `eruca.contract.records` describe the layout of a batch.
     """
 
@@ -466,6 +470,14 @@ class SendRecords(HotEndpoint):
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer, exchange)
         buffer = exchange.buffer
+        if may_be_delayed(buffer):
+            if key is not None:
+                raise fault(
+                    "header", "idempotency-key", "a batch of delayed records has no idempotency key"
+                )
+            told = partial(exchange.resume, self._answer_requests, exchange)
+            self._sender.send_requests(topic, queue_id, buffer, peer, told)
+            return
         position = batch_position(buffer)
         if position is not None:
             if key is not None:
@@ -488,6 +500,14 @@ class SendRecords(HotEndpoint):
             exchange.answer(_JSON_REPLAYED, _ENCODER.encode(receipt))
         else:
             exchange.answer(JSON_CREATED, _ENCODER.encode(self._sender.receipt_of(outcome)))
+
+    def _answer_requests(
+        self, exchange: Exchange, outcome: StoredWaiting | StoredLater | Exception
+    ) -> None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        receipt = self._sender.receipt_of_requests(outcome)
+        exchange.answer(JSON_CREATED, _ENCODER.encode(receipt))
 
     def _answer_singles(self, exchanges: Sequence[Exchange], outcome: Appended | Exception) -> None:
         if isinstance(outcome, Exception):

@@ -44,7 +44,7 @@ from eruca_broker.core.properties.found import (
 )
 
 _SYS_FLAG_AT: Final = RecordLayout.SYS_FLAG
-_SIZE_BYTES: Final = 4  # of each record in the column before the first one
+SIZE_BYTES: Final = 4  # of each record in the column before the first one
 _PADDINGS: Final = tuple(bytes(size) for size in range(TABLE_ALIGNMENT))
 _TIMESTAMP: Final = struct.Struct(">q")
 
@@ -153,6 +153,24 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
         ValidationError: A message could not be named later: its texts contain U+0000, or its unique
             id consists of dots or contains a blank.
     """
+    batch, expected = begun_batch(buffer, topic=topic, queue_id=queue_id, store_host=store_host)
+    found, at, count = batch.found, batch.at, batch.count
+    column_at = at - SIZE_BYTES * count
+    sizes: Sequence[int] = ()
+    while prove_records(column_at, at, batch.size, count, expected.at, found.at) < count:
+        sizes = sizes or sizes_of(batch)
+        _prove_next(batch, sizes, expected)
+    return batch
+
+
+def begun_batch(
+    buffer: bytearray, *, topic: str, queue_id: int, store_host: Host
+) -> tuple[Batch, Expected]:
+    """Return the batch in *buffer*, of which only the preamble is verified, and what must follow.
+
+    Raises:
+        MalformedBatchError: The preamble is invalid, or the first record of another layout.
+    """
     if len(topic) > V1_TOPIC_SIZE_MAX:
         raise MalformedBatchError(
             f"the topic has {len(topic)} characters; records may have at most {V1_TOPIC_SIZE_MAX}"
@@ -169,14 +187,7 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
             f"the records leave no room for this broker's {family} store host",
             fix="encode the records for the store host in the topic's route",
         )
-    batch = Batch(topic, queue_id, buffer, start, expected.layout, count)
-    found, at = batch.found, batch.at
-    column_at = at - _SIZE_BYTES * count
-    sizes: Sequence[int] = ()
-    while prove_records(column_at, at, batch.size, count, expected.at, found.at) < count:
-        sizes = sizes or _sizes_of(batch)
-        _prove_next(batch, sizes, expected)
-    return batch
+    return Batch(topic, queue_id, buffer, start, expected.layout, count), expected
 
 
 def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Batch:
@@ -244,8 +255,12 @@ def _read_properties(batch: Batch) -> None:
         found.add(text, topic=batch.topic, record=found.start_of(row), end=end)
 
 
-def _sizes_of(batch: Batch) -> Sequence[int]:
-    """Return the sizes in the batch's column; raise an error if they do not add up."""
+def sizes_of(batch: Batch) -> Sequence[int]:
+    """Return the sizes in the column of a batch that is being verified.
+
+    Raises:
+        MalformedBatchError: They do not add up.
+    """
     sizes = batch_sizes(batch.buffer, batch.count)
     if sum(sizes) != batch.size:
         raise MalformedBatchError(WRONG_SUM)

@@ -1,9 +1,9 @@
-"""Refuse records that request a delay, which a batch of records cannot have.
+"""Refuse records that request a delay in a batch whose form does not say so.
 
-A batch is stored as it came, in one queue. A delayed message is stored elsewhere, so it must be
-sent as JSON. If a record requests a delay by RocketMQ's properties, it must not be delivered at
-once silently. A record that was delayed in a RocketMQ store, and whose delay is over, requests
-nothing.
+Such a batch is stored as it came, in one queue. A delayed message is stored elsewhere, so it must
+be sent as JSON, or in a batch of the form for it (:mod:`.delayed_batch`). If a record requests a
+delay by RocketMQ's properties, it must not be delivered at once silently. A record that was delayed
+in a RocketMQ store, and whose delay is over, requests nothing.
 
 One short search clears nearly all records. Compiled code (``native/properties.c``) passes the
 others to :func:`refuse_delayed`.
@@ -40,6 +40,6 @@ def refuse_delayed(text: bytes | bytearray, index: int) -> None:
     if found is not None:
         raise MalformedBatchError(
             f"record {index}: its property {found[1].decode()} requests a delay, which records "
-            "cannot have",
-            fix="send delayed messages as JSON",
+            "of this form cannot have",
+            fix="send delayed messages as JSON, or in a batch with the magic ERB4",
         )

@@ -4,7 +4,7 @@ A record must not enter the log if
 
 * recovery would refuse it: sizes, magic, the body's CRC, the lengths of its parts;
 * it sets fields that only the broker may set: transaction bits, reconsume times, prepared offset;
-* it requests a delay (:mod:`.delayed_records`);
+* it requests a delay, in a batch that may not (:mod:`.delayed_records`);
 * it could not be named later: the rules for texts are those for messages in JSON
   (:mod:`..records.new_messages`).
 
@@ -113,9 +113,23 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
 
 
 def prove_record(
-    buffer: bytearray, position: int, index: int, size: int, expected: Expected
+    buffer: bytearray,
+    position: int,
+    index: int,
+    size: int,
+    expected: Expected,
+    *,
+    may_be_delayed: bool = False,
 ) -> bytes:
     """Verify one record, of which *size* bytes are available; return its properties.
+
+    Args:
+        buffer: The bytes that contain it.
+        position: Its first byte.
+        index: Its number in the batch, for errors.
+        size: Bytes of it.
+        expected: The values that it must have.
+        may_be_delayed: Whether it may request a delivery time.
 
     Raises:
         MalformedBatchError: The record is invalid.
@@ -153,7 +167,7 @@ def prove_record(
             f"record {index}: its properties do not end in the room for its checksum",
             fix=f"end the properties of every record with {CHECKSUM_ROOM!r}",
         )
-    if SUSPICIOUS in properties:
+    if not may_be_delayed and SUSPICIOUS in properties:
         refuse_delayed(properties, index)
     if properties_size > KEY_SIZE_MAX:
         _refuse_long_keys(properties, index)

@@ -52,6 +52,20 @@ class ExpectedRecord(ctypes.Structure):
     )
 
 
+class Delay(ctypes.Structure):
+    """The additions to the records of a batch that wait for delivery times; ``struct delay``."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("added", c_char_p),
+        ("now_ms", c_int64),
+        ("deliver_ms_max", c_int64),
+        ("topic_size", c_uint32),
+        ("added_size", c_uint32),
+        ("key_hash_start", c_uint32),
+    )
+
+
 class QueuePlace(ctypes.Structure):
     """Place that the next record of a queue must name as its own; ``struct place``."""
 
@@ -79,6 +93,14 @@ def _function(
 
 prove_records: Final = _function(
     "prove_records", c_uint32, c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p
+)
+delay_records: Final = _function(
+    "delay_records",
+    c_uint32,
+    *(c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p),
+)
+enter_times: Final = _function(
+    "enter_times", c_uint32, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p
 )
 gather_singles: Final = _function(
     "gather_singles", c_uint32, c_void_p, c_char_p, c_char_p, c_uint32, c_void_p, c_void_p

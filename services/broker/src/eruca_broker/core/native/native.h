@@ -45,6 +45,8 @@ enum {
     QUEUE_ENTRY_SIZE = 20     /* bytes of a consume queue's entry */
 };
 
+#define PROPERTY_END 2
+
 /* The values that every record of a request must have. */
 struct expected {
     const uint8_t *topic;         /* its length in one byte, then its name */
@@ -68,6 +70,17 @@ struct place {
     int64_t queue_offset;  /* negative: unknown, because messages between them were omitted */
     uint32_t topic_size;
     uint32_t queue_id;
+};
+
+/* The additions to the records of a batch that wait for their delivery times. */
+struct delay {
+    const uint8_t *topic;     /* in which they wait: its length in one byte, then its name */
+    const uint8_t *added;     /* properties, up to the digits of the delivery time */
+    int64_t now_ms;
+    int64_t deliver_ms_max;   /* later ones need Python */
+    uint32_t topic_size;      /* bytes of `topic` */
+    uint32_t added_size;      /* … and of `added` */
+    uint32_t key_hash_start;  /* as in `expected`, for `topic` */
 };
 
 /* A reader's results; behind the records there is room for `key_room` keys. */
@@ -159,5 +172,17 @@ struct properties find_properties(const uint8_t *text, uint32_t size);
  */
 int hash_properties(const struct properties *properties, uint32_t key_hash_start, uint32_t record,
                     struct found *found, struct found_key *keys);
+
+/* Whether a record of a request is valid; sets the place of its properties. */
+int prove(const uint8_t *record, uint32_t size, const struct expected *expected,
+          struct value *text);
+
+/* Whether keys, tag and unique id of a record with these properties need no Python. */
+int is_plain(struct value text, const struct properties *properties,
+             const struct expected *expected);
+
+/* Store the next record, which is at `start`; 0 if Python must do it. */
+int note(struct value text, uint32_t start, uint32_t size, uint32_t key_hash_start,
+         const struct properties *properties, struct found *found, struct found_key *keys);
 
 #endif

@@ -9,7 +9,6 @@
  */
 #include "native.h"
 
-#define PROPERTY_END 2
 #define KEY_SEPARATOR ' '
 
 #define POWER1 31u

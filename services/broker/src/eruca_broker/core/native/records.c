@@ -23,9 +23,8 @@ enum {
     IPV4_HOST_SIZE = 8 /* bytes of an address with its port */
 };
 
-/* Whether a record is valid; sets the place of its properties. */
-static int prove(const uint8_t *record, uint32_t size, const struct expected *expected,
-                 struct value *text)
+int prove(const uint8_t *record, uint32_t size, const struct expected *expected,
+          struct value *text)
 {
     const uint8_t *const body = record + expected->body_at;
     const uint32_t size_min = expected->body_at + expected->topic_size + PROPERTIES_HEAD_SIZE;
@@ -53,9 +52,8 @@ static int prove(const uint8_t *record, uint32_t size, const struct expected *ex
     return (crc32_of(body, body_size, expected->crc32) & CRC_MASK) == load32(record + BODY_CRC);
 }
 
-/* Store the next record, which is at `start`; 0 if Python must do it. */
-static int note(struct value text, uint32_t start, uint32_t size, uint32_t key_hash_start,
-                const struct properties *properties, struct found *found, struct found_key *keys)
+int note(struct value text, uint32_t start, uint32_t size, uint32_t key_hash_start,
+         const struct properties *properties, struct found *found, struct found_key *keys)
 {
     struct found_record *const record = found->records + found->count;
     record->end = start + size;
@@ -89,6 +87,14 @@ static int can_be_named(struct value text, struct value unique_id)
     return !memchr(text.begin, 0, (size_t)(text.end - text.begin));
 }
 
+int is_plain(struct value text, const struct properties *properties,
+             const struct expected *expected)
+{
+    return !is_longer(properties->keys, expected->key_size_max)
+           && !is_longer(properties->tag, expected->key_size_max)
+           && can_be_named(text, properties->unique_id);
+}
+
 static uint32_t end_of(const struct found *found)
 {
     return found->count ? found->records[found->count - 1].end : 0;
@@ -106,9 +112,7 @@ static int take(const uint8_t *record, uint32_t start, uint32_t size,
         return 0;
     const struct properties properties =
         find_properties(text.begin, (uint32_t)(text.end - text.begin));
-    return !properties.may_ask_for_delay && !is_longer(properties.keys, expected->key_size_max)
-           && !is_longer(properties.tag, expected->key_size_max)
-           && can_be_named(text, properties.unique_id)
+    return !properties.may_ask_for_delay && is_plain(text, &properties, expected)
            && note(text, start, size, expected->key_hash_start, &properties, found, keys);
 }
 
