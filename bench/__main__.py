@@ -71,6 +71,16 @@ def spark(report: Report, _seconds: float, *, rows: int) -> None:
     spark_rows.run(report, rows)
 
 
+def segments(report: Report, _seconds: float, *, rows: int) -> None:
+    """Measure segments read by Spark if it is installed."""
+    if find_spec("pyspark") is None:
+        report.figure("segments", "skipped: pyspark is not installed")
+        return
+    from bench import segment_rows
+
+    segment_rows.run(report, rows)
+
+
 def main(
     suites: Annotated[list[str] | None, typer.Argument(help="suites to run; default: all")] = None,
     seconds: Annotated[float, typer.Option(help="duration of each measurement")] = 2.0,
@@ -78,7 +88,7 @@ def main(
         int,
         typer.Option(
             min=100_000,
-            help="messages for the suites query, size and spark; see bench/README.md",
+            help="messages for query, size, spark and segments; see bench/README.md",
         ),
     ] = ROWS,
     kills: Annotated[
@@ -95,6 +105,7 @@ def main(
         "query": partial(query_rows.run, rows=rows),
         "size": partial(size_rows.run, rows=rows),
         "spark": partial(spark, rows=rows),
+        "segments": partial(segments, rows=rows),
         "failover": partial(failover_rows.run, kills=kills),
     }
     chosen = suites or list(runs)

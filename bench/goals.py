@@ -80,6 +80,7 @@ GOALS: Final = {
     "spark-service": Goal(
         "query service, MiB more for all rows than for a fifth", 100, "< 50", at_most=True
     ),
+    "segments-copy": Goal("segments into Parquet / Parquet into Parquet, by Spark", 0.7, "-"),
     "copies-batch": Goal("batches of 100, 2 copies / 1 copy, by wall time", 0.65, "-"),
     "copies-p50": Goal("p50 of an awaited send, 2 copies - 1 copy, ms", 0.5, "-", at_most=True),
     "copies-sender": Goal("one awaited sender, 2 copies / 1 copy", 0.5, "-"),

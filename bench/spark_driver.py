@@ -29,6 +29,10 @@ def _topic(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
     return spark.read.format("eruca").options(**job["options"]).load()
 
 
+def _segments(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
+    return spark.read.format("eruca-segments").options(**job["options"]).load()
+
+
 def _over_ndjson(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
     return spark.read.format(ndjson_source.NdjsonSource.name()).options(**job["options"]).load()
 
@@ -44,6 +48,7 @@ def _over_jdbc(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
 
 _SOURCES: Final[Mapping[str, Callable[[SparkSession, Mapping[str, Any]], DataFrame]]] = {
     "eruca": _topic,
+    "segments": _segments,
     "parquet": lambda spark, job: spark.read.parquet(job["source"]),
     "json": lambda spark, job: spark.read.schema(_DDL).json(job["source"]),
     "ndjson": _over_ndjson,

@@ -8,8 +8,6 @@ service's and the broker's.
 from __future__ import annotations
 
 import asyncio
-import random
-import string
 import subprocess
 import sys
 import tempfile
@@ -27,16 +25,10 @@ from bench.load import request, run_load
 from bench.machine import cpu_seconds
 from bench.read_model import until_read
 from bench.report import Report
+from bench.spark_messages import QUEUES, fill_topic
 from bench.spark_process import HEAP_MIB, Peak, SparkProcess, peak_of, spark_process
-from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Record, encode_unstamped
-from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 from eruca_deploy.cluster import LocalCluster
 
-_QUEUES: Final = 4
-_BATCH: Final = 1_000  # messages per request
-_BATCHES: Final = 10  # different ones per queue
-_BODY_SIZE: Final = 200
 _ROUNDS: Final = 3
 _JDBC_ROUNDS: Final = 5  # the two are close to each other, and a JVM is never quite warm
 _SMALL: Final = 5  # divisor of the number of rows, for comparisons with fewer
@@ -63,7 +55,7 @@ class _Stage:
         """Return the data source's options, perhaps for only the first *rows*."""
         chosen = {"url": self.url, "topic": TOPIC, **more}
         if rows is not None:
-            ends = {f'"{TOPIC}/broker-a/{queue}": {rows // _QUEUES}' for queue in range(_QUEUES)}
+            ends = {f'"{TOPIC}/broker-a/{queue}": {rows // QUEUES}' for queue in range(QUEUES)}
             chosen["endingOffsets"] = "{" + ", ".join(sorted(ends)) + "}"
         return chosen
 
@@ -103,7 +95,7 @@ async def _run(report: Report, rows: int) -> None:
         async with LocalCluster(queries=1) as cluster:
             url = cluster.query_urls[0]
             async with httpx.AsyncClient(trust_env=False, timeout=_SECONDS) as http:
-                await _fill(http, cluster.broker_urls["broker-a"], rows)
+                await fill_topic(http, cluster.broker_urls["broker-a"], rows)
                 await until_read(http, url)
             service, broker = cluster.pid("query"), cluster.pid("broker-a")
             assert service is not None
@@ -192,8 +184,8 @@ def _ndjson(stage: _Stage, export: _Measured) -> None:
     """Compare with NDJSON, of fewer rows because it is slow."""
     rows = stage.rows // _SMALL
     urls = [
-        f"{stage.url}/v1/exports/{TOPIC}/records?range=broker-a/{queue}:0-{rows // _QUEUES}"
-        for queue in range(_QUEUES)
+        f"{stage.url}/v1/exports/{TOPIC}/records?range=broker-a/{queue}:0-{rows // QUEUES}"
+        for queue in range(QUEUES)
     ]
     job = {"from": "ndjson", "options": {"urls": " ".join(urls)}, "to": "parquet"}
     measured = None
@@ -220,7 +212,7 @@ def _reading(stage: _Stage) -> None:
 
 def _stream_rate(stage: _Stage) -> float:
     """Return the rows per second of one reader that drops them."""
-    rows = stage.rows // _QUEUES
+    rows = stage.rows // QUEUES
     url = f"{stage.url}/v1/exports/{TOPIC}/records?range=broker-a/0:0-{rows}"
     command = [sys.executable, "-m", "bench.read_away", url]
     read = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE)
@@ -233,8 +225,8 @@ def _neighbour(stage: _Stage) -> None:
     Exports, their readers and the client need more processors than there are, so rounds differ.
     """
     url = f"{stage.url}/v1/exports/{TOPIC}/records?columns=queue_offset,body,properties"
-    for queue in range(_QUEUES):
-        url += f"&range=broker-a/{queue}:0-{stage.rows // _QUEUES}"
+    for queue in range(QUEUES):
+        url += f"&range=broker-a/{queue}:0-{stage.rows // QUEUES}"
     idle, busy = [], []
     for _ in range(_ROUNDS):
         idle.append(_small_request_ms(stage))
@@ -299,53 +291,3 @@ def _peak(stage: _Stage, name: str, rows: int, task_rows: int) -> Peak:
         f"JVM {peak.jvm:.0f}, Python worker {peak.worker:.0f}, service {peak.service:.0f} MiB",
     )
     return peak
-
-
-# --- Messages -------------------------------------------------------------------------------------
-
-
-async def _fill(http: httpx.AsyncClient, broker: str, rows: int) -> None:
-    """Send *rows* messages, evenly over the queues."""
-    settings = {"read_queue_count": _QUEUES, "write_queue_count": _QUEUES}
-    (await http.put(f"{broker}/v1/topics/{TOPIC}", json=settings)).raise_for_status()
-
-    async def fill(queue: int) -> None:
-        batches = [_batch(queue, number) for number in range(_BATCHES)]
-        left, number = rows // _QUEUES, 0
-        while left:
-            count = min(left, _BATCH)
-            whole = batches[number % _BATCHES]
-            answer = await http.post(
-                f"{broker}/v1/topics/{TOPIC}/queues/{queue}/records",
-                content=encode_batch(whole[:count]),
-                headers={"content-type": RECORDS_MEDIA_TYPE},
-            )
-            answer.raise_for_status()
-            left, number = left - count, number + 1
-
-    await asyncio.gather(*(fill(queue) for queue in range(_QUEUES)))
-
-
-def _batch(queue: int, number: int) -> list[bytes]:
-    chosen = random.Random(_BATCHES * queue + number)
-    return [
-        encode_unstamped(
-            Record(
-                topic=TOPIC,
-                queue_id=queue,
-                body="".join(chosen.choices(string.ascii_letters, k=_BODY_SIZE)).encode(),
-                born_timestamp=1_763_700_000_000,
-                properties=encode_properties(
-                    {
-                        TAGS: chosen.choice(["AA", "DL", "UA"]),
-                        KEYS: f"key-{chosen.randrange(100_000)}",
-                        UNIQ_KEY: f"{chosen.getrandbits(128):032X}",
-                        "origin": chosen.choice(["EWR", "JFK", "LGA"]),
-                        "carrier": "of the morning",
-                        "attempt": str(chosen.randrange(9)),
-                    }
-                ),
-            )
-        )
-        for _ in range(_BATCH)
-    ]

@@ -40,6 +40,7 @@ PAGES: Final = (
     "spark/README.md",
     "spark/JOBS.md",
     "spark/src/*/*/DESIGN.md",
+    "spark/src/pyspark_eruca_segments/DESIGN.md",
     "testing/README.md",
     "services/query/EXPORTS.md",
     "services/*/src/*/DESIGN.md",

@@ -51,6 +51,8 @@ REASONS: Final = {
     "services/broker/src/eruca_broker/store/": "files of the store",
     "services/query/src/eruca_query/core/control_records.py": "control records, as they are read",
     "services/query/src/eruca_query/exports/workers/steps.py": "between processes of one instance",
+    "spark/src/pyspark_eruca_segments/tiers.py": "objects of the tier, as they are read",
+    "spark/src/pyspark_eruca_segments/topics.py": "control records, as they are read",
     "testing/src/eruca_testing/cluster.py": "arguments of a function",
 }
 """Files, or folders, that have models which are no wire models."""

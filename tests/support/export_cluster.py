@@ -73,11 +73,13 @@ class ExportCluster:
 
 
 @contextmanager
-def export_cluster(*, brokers: int = 2) -> Iterator[ExportCluster]:
-    """Yield brokers and a query service, both running."""
+def export_cluster(
+    *, brokers: int = 2, settings: Mapping[str, str] | None = None
+) -> Iterator[ExportCluster]:
+    """Yield brokers, perhaps with *settings*, and a query service, all running."""
     with (
         forking_clusters(),
-        RunningCluster(brokers=brokers) as cluster,
+        RunningCluster(brokers=brokers, settings=settings) as cluster,
         reachable_directory() as directory,
     ):
         url = f"http://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}"

@@ -65,7 +65,7 @@ CHECKSUM_ROOM: Final = f"{CHECKSUM}{NAME_SEPARATOR}{'0' * _CHECKSUM_DIGITS}{PROP
 _CHECKSUM_FORM: Final = CHECKSUM_ROOM.encode()
 CHECKSUM_SIZE: Final = len(_CHECKSUM_FORM)  # bytes
 _CHECKSUM_DIGITS_AT: Final = len(CHECKSUM) + 1
-_CHECKSUM_WRONG_MAX: Final = 4  # bytes: a text with more differences is not a checksum
+CHECKSUM_WRONG_MAX: Final = 4  # bytes: a text with more differences is not a checksum
 
 Buffer = bytes | bytearray | memoryview
 
@@ -365,7 +365,7 @@ def checksum_fault(encoded: Buffer) -> str | None:
     assert len(encoded) >= CHECKSUM_SIZE
     found = bytes(encoded[-CHECKSUM_SIZE:])
     wrong = _wrong_bytes(found)
-    if wrong > _CHECKSUM_WRONG_MAX:
+    if wrong > CHECKSUM_WRONG_MAX:
         return None
     if wrong or found != _checksum_of(encoded[:-CHECKSUM_SIZE]):
         return "the record does not match its checksum"

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+from eruca.exporting.columns import COLUMNS
 from eruca.exporting.credentials import CredentialFiles
 from eruca.exporting.errors import OptionError
 from eruca.exporting.ranges import Queue, Range
@@ -60,7 +61,6 @@ OPTION_NAMES: Final = (
 _SHOWN_SIZE: Final = 120  # characters of an unexpected value
 _MILLISECONDS: Final = re.compile("[0-9]{13}")  # of 2001 to 2286; shorter ones may be a date
 _OFFSET_MAX: Final = 2**63 - 1
-_LOWER: Final = frozenset(name.lower() for name in OPTION_NAMES)
 _REMOVED: Final = {
     "pushdown": "Spark would apply the filters of one query to all queries of the same load,"
     " which would then lack rows; remove the option, and limit the rows with"
@@ -80,9 +80,14 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class OptionTexts:
-    """Options as Spark passes them: text by name; case does not matter in names."""
+    """Options as Spark passes them: text by name; case does not matter in names.
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    Args:
+        given: The options.
+        valid: Their names.
+    """
+
+    def __init__(self, given: Mapping[str, str], valid: Sequence[str] = OPTION_NAMES) -> None:
         self._texts = {name.lower(): value for name, value in given.items()}
         for name, reason in _REMOVED.items():
             if name in self._texts:
@@ -90,10 +95,10 @@ class OptionTexts:
         for name, fix in _KAFKA.items():
             if name in self._texts:
                 raise OptionError(f"option {name} belongs to Spark's Kafka source: {fix}")
-        unknown = sorted(set(self._texts) - _LOWER)
+        unknown = sorted(set(self._texts) - {name.lower() for name in valid})
         if unknown:
             named = ", ".join(repr(name) for name in unknown)
-            raise OptionError(f"unknown option {named}; valid options: {', '.join(OPTION_NAMES)}")
+            raise OptionError(f"unknown option {named}; valid options: {', '.join(valid)}")
 
     def text(self, name: str) -> str | None:
         """Return an option's text; None if it is empty or not given."""
@@ -157,6 +162,16 @@ class OptionTexts:
         """Return the words of a comma-separated list."""
         words = (self.text(name) or "").split(",")
         return tuple(word.strip() for word in words if word.strip())
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """Return the columns of a comma-separated list; all if it is not given."""
+        columns = self.words(name) or tuple(COLUMNS)
+        unknown = [column for column in columns if column not in COLUMNS]
+        if unknown or len(set(columns)) != len(columns):
+            raise OptionError(
+                f"option {name}: unknown column {unknown}; valid columns: {', '.join(COLUMNS)}"
+            )
+        return columns
 
     def urls(self, name: str, variable: str) -> tuple[str, ...]:
         """Return the URLs of a semicolon-separated list, or of an environment variable."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from eruca.exporting.columns import COLUMNS, DAMAGE
+from eruca.exporting.columns import DAMAGE
 from eruca.exporting.credentials import CredentialFiles
 from eruca.exporting.errors import OptionError
 from eruca.exporting.option_texts import OptionTexts
@@ -78,12 +78,7 @@ class Options:
         strange = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
         if strange:
             raise OptionError(f"option topic: expected a topic's name, found {strange[0]!r}")
-        columns = texts.words("columns") or tuple(COLUMNS)
-        unknown = [name for name in columns if name not in COLUMNS]
-        if unknown or len(set(columns)) != len(columns):
-            raise OptionError(
-                f"option columns: unknown column {unknown}; valid columns: {', '.join(COLUMNS)}"
-            )
+        columns = texts.columns("columns")
         damaged = texts.choice("damaged", ("refuse", "mark"))
         if damaged == "mark" and DAMAGE not in columns:
             raise OptionError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,26 +14,23 @@ from hypothesis import strategies as st
 
 from eruca.contract.exports import EXPORT_COLUMNS
 from eruca.contract.message_ids import encode_offset_id
-from eruca.contract.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY, split_keys
 from eruca.contract.records import (
     DamagedRecordError,
     Host,
     Record,
     SysFlag,
-    decode_record,
     encode_record,
 )
 from eruca.core.messages.body_codecs import UNPACKED_SIZE_MAX
 from eruca.rows.arrow_schema import EXPORT_ARROW_SCHEMA
 from eruca.rows.bodies import BATCH_UNPACKED_SIZE_MAX
-from eruca.rows.message_batches import MS_MAX, MS_MIN
 from eruca.rows.property_columns import COLUMN_PROPERTIES
 from eruca_query.exports.rows import pulled_rows
 from eruca_query.exports.rows.blocks import Block
+from support.export_rows import expected_row
 from support.records import RECORDS, example_record
 
 ALL = [column.name for column in EXPORT_COLUMNS]
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def block_of(encoded: Sequence[bytes], from_offset: int = 0) -> Block:
@@ -64,48 +60,8 @@ def rows_of(encoded: Sequence[bytes], columns: Sequence[str] = ALL) -> list[dict
     return [row | {"properties": dict(row["properties"])} for row in rows]
 
 
-def without_surrogates(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def moment(ms: int) -> datetime | None:
-    return EPOCH + timedelta(milliseconds=ms) if MS_MIN <= ms <= MS_MAX else None
-
-
 def expected_rows(encoded: Sequence[bytes]) -> list[dict[str, Any]]:
     return [expected_row(raw) | {"queue_offset": offset} for offset, raw in enumerate(encoded)]
-
-
-def expected_row(encoded: bytes) -> dict[str, Any]:
-    record = decode_record(encoded, check_crc=False)
-    properties = {
-        without_surrogates(name): without_surrogates(value)
-        for name, value in record.property_map().items()
-    }
-    return {
-        "topic": "orders",
-        "broker_name": "broker-a",
-        "queue_id": record.queue_id,
-        "queue_offset": record.queue_offset,
-        "log_offset": record.log_offset,
-        "stored_at": moment(min(max(record.store_timestamp, MS_MIN), MS_MAX)),
-        "born_at": moment(record.born_timestamp),
-        "message_id": properties.get(UNIQ_KEY),
-        "offset_message_id": encode_offset_id(
-            record.store_host, record.log_offset % 2**64 - (record.log_offset < 0) * 2**64
-        ),
-        "tag": properties.get(TAGS),
-        "keys": split_keys(properties.get(KEYS)),
-        "sharding_key": properties.get(SHARDING_KEY),
-        "body": record.body,
-        "properties": {n: v for n, v in properties.items() if n not in COLUMN_PROPERTIES},
-        "reconsume_times": record.reconsume_times,
-        "sys_flag": record.sys_flag,
-        "flag": record.flag,
-        "prepared_offset": record.prepared_offset,
-        "size": record.size,
-        "damage": None,
-    }
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=12))

@@ -1,0 +1,162 @@
+"""The log in a store's folder: Eruca's or RocketMQ's, whose layouts are the same.
+
+Nothing is locked and nothing is written, so a broker may run on the store meanwhile. DESIGN.md says
+up to where such a log is read.
+
+Source: RocketMQ 5.3, ``MappedFileQueue``, ``StoreCheckpoint``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from eruca.contract.records import BLANK_SIZE_MIN
+from eruca.exporting.errors import OptionError, SourceError
+from pyspark_eruca_segments.copies import LogCopy, Stretch
+from pyspark_eruca_segments.objects import Source, reading
+from pyspark_eruca_segments.walk import Damaged, walk
+
+COMMIT_LOG: Final = "commitlog"
+_NAME_DIGITS: Final = 20
+_CHECKPOINT: Final = struct.Struct(">6q")  # five numbers, and the CRC-32 of their bytes
+_CHECKPOINT_FLUSHED: Final = 4
+
+
+class _File(NamedTuple):
+    path: Path
+    base: int  # log offset of its first byte
+    size: int  # bytes
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+def log_folder(place: Path) -> Path | None:
+    """Return the folder of the log's files in a store, or that folder itself; None: neither."""
+    if (place / COMMIT_LOG).is_dir():
+        return place / COMMIT_LOG
+    return place if place.is_dir() and _names(place) else None
+
+
+def store_copy(place: Path, broker_name: str) -> LogCopy:
+    """Return the log of the store in *place*, or whose log is there, as far as it stays.
+
+    Raises:
+        SourceError: A file is missing, or has another length than the others.
+    """
+    folder = log_folder(place)
+    assert folder is not None, "the caller has looked"
+    store = folder.parent
+    files = _files(folder)
+    flushed = _flushed_offset(store / "checkpoint")
+    is_closed = not (store / "abort").exists()
+    if flushed is not None:
+        end = flushed if is_closed else _last_end(files, flushed)
+    else:
+        files = _used(files)
+        end = _open_end(files) if is_closed else max((one.base for one in files), default=0)
+    stretches = tuple(
+        Stretch(Source(str(folder), None, one.path.name), one.base, min(one.end, end))
+        for one in files
+        if one.base < end
+    )
+    return LogCopy(broker_name, stretches, _note(store, end, is_closed=is_closed))
+
+
+def _note(store: Path, end: int, *, is_closed: bool) -> str | None:
+    notes = []
+    if not is_closed:
+        notes.append(
+            f"the broker of {store} runs, or was killed: only closed segments are read, up to log"
+            f" offset {end}; stop the broker, or read a backup, for the rest"
+        )
+    if (store / "config" / "replica.json").exists():
+        notes.append(
+            f"the store in {store} belongs to a broker group, and does not record what its members"
+            " have confirmed: an election may truncate its last rows; the tier and backups have"
+            " only confirmed ones"
+        )
+    return "; ".join(notes) or None
+
+
+def _names(folder: Path) -> list[str]:
+    names = (path.name for path in folder.iterdir())
+    return sorted(name for name in names if len(name) == _NAME_DIGITS and name.isdecimal())
+
+
+def _files(folder: Path) -> list[_File]:
+    files: list[_File] = []
+    for name in _names(folder):
+        path = folder / name
+        try:
+            one = _File(path, int(name), path.stat().st_size)
+        except FileNotFoundError:  # retention deletes the oldest ones meanwhile
+            files.clear()
+            continue
+        if files and files[-1].end != one.base:
+            raise SourceError(
+                f"{path}: expected a file of the log that begins at {files[-1].end}; one is"
+                " missing or truncated: restore it from a backup"
+            )
+        files.append(one)
+    return files
+
+
+def _flushed_offset(path: Path) -> int | None:
+    """Return the log offset up to which a broker of Eruca has flushed; None: nobody says so."""
+    try:
+        data = path.read_bytes()[: _CHECKPOINT.size]
+    except FileNotFoundError:
+        return None
+    if len(data) < _CHECKPOINT.size:
+        return None
+    numbers = _CHECKPOINT.unpack(data)
+    if numbers[-1] != zlib.crc32(data[: _CHECKPOINT.size - 8]):
+        return None
+    return int(numbers[_CHECKPOINT_FLUSHED])
+
+
+def _last_end(files: list[_File], offset: int) -> int:
+    """Return the end of the last file that ends at an offset or before; 0: none does."""
+    return max((one.end for one in files if one.end <= offset), default=0)
+
+
+def _used(files: list[_File]) -> list[_File]:
+    """Return the files without the last ones that have no record yet: made in advance."""
+    used = [*files]
+    while used and not _begins(used[-1]):
+        used.pop()
+    return used
+
+
+def _begins(file: _File) -> bool:
+    with file.path.open("rb") as opened:
+        return any(opened.read(BLANK_SIZE_MIN))
+
+
+def _open_end(files: list[_File]) -> int:
+    """Return where the last file's records end."""
+    if not files:
+        return 0
+    last = files[-1]
+    with reading(Source(str(last.path.parent), None, last.path.name)) as read:
+        for part in walk(read, last.base, last.end):
+            if isinstance(part, Damaged):
+                return part.log_offset
+    return last.end
+
+
+def checked_store(place: str) -> Path | None:
+    """Return the folder of a store; None: *place* is no folder with a log.
+
+    Raises:
+        OptionError: It cannot be looked at.
+    """
+    try:
+        return Path(place) if log_folder(Path(place)) is not None else None
+    except OSError as error:
+        raise OptionError(f"the path {place} cannot be read: {error.strerror}") from error
