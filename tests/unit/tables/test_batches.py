@@ -27,6 +27,12 @@ def test_a_record_comes_back_as_it_was(batch: Batch) -> None:
     assert Batch.from_properties(batch.to_properties()) == batch
 
 
+def test_a_record_of_an_earlier_version_names_no_brokers() -> None:
+    properties = batch_of(3).to_properties()
+    del properties["eruca.brokers"]
+    assert Batch.from_properties(properties) == batch_of(3)
+
+
 def test_a_commit_of_another_writer_is_no_batch_and_a_damaged_one_is_refused() -> None:
     assert Batch.from_properties({"operation": "OPTIMIZE"}) is None
     with pytest.raises(TableError, match="invalid"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -83,6 +84,17 @@ def test_each_batch_is_a_commit_and_the_next_run_continues(
     expected = offsets({0: 950, 1: 100, 2: 30}) + offsets({0: 3}, "%DLQ%billing")
     assert table.offsets() == sorted(expected)
     assert table.commits() == 4
+
+
+def test_a_commit_names_the_epochs_and_the_log_ends_of_its_brokers(
+    service: ExportService, table: LocalTable
+) -> None:
+    service.hold("orders", {0: 10}).epoch = 7
+    exported(service, table)
+
+    last = table.opened().last_batch()
+    assert last is not None
+    assert json.loads(last.brokers) == {"broker-a": {"epoch": 7, "log_offset": 4_096}}
 
 
 def test_answers_that_break_off_are_resumed(service: ExportService, table: LocalTable) -> None:

@@ -196,6 +196,19 @@ class ExportPartition(Answer):
     ranges: list[ExportRange]
 
 
+class ExportBroker(Answer):
+    """A broker group's log, at the moment at which it reported the ends of its queues."""
+
+    broker_name: BrokerName
+    epoch: int | None = Field(
+        description="Epoch of the master that reported them; 0: the broker has no replicas; null: "
+        "its version does not report it."
+    )
+    log_offset: int | None = Field(
+        description="End of the log then: the queues contain every record before it."
+    )
+
+
 class ExportPlan(Answer):
     """The rows of an export, fixed at one moment."""
 
@@ -206,6 +219,9 @@ class ExportPlan(Answer):
     )
     rows: int
     queues: list[ExportQueue]
+    brokers: list[ExportBroker] = Field(
+        default=[], description="The broker groups whose queues the plan contains."
+    )
     partitions: list[ExportPartition]
     incomplete: list[Missing] = Field(
         default=[],

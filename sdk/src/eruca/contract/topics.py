@@ -169,6 +169,15 @@ class TopicQueues(Answer):
         description="Start of the broker; only before it can the log have been restored or "
         "truncated.",
     )
+    epoch: int | None = Field(
+        default=None,
+        description="Epoch of the log's last record that readers may see; 0: the broker has no "
+        "replicas; null: the broker's version does not report it.",
+    )
+    log_offset: int | None = Field(
+        default=None,
+        description="Log offset behind that record: the queues contain every record before it.",
+    )
     queues: list[QueueOffsets]
 
 

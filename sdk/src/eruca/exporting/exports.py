@@ -30,7 +30,7 @@ from eruca.exporting.errors import (
 )
 from eruca.exporting.options import REQUEST_ROWS_MAX, Options
 from eruca.exporting.positions import Lost, Position, another_topic
-from eruca.exporting.ranges import Held, Queue, Range
+from eruca.exporting.ranges import Held, LogEnd, Queue, Range
 from eruca.exporting.service import TRANSIENT, Patience, Service
 from eruca.exporting.stream_offsets import data_loss
 
@@ -51,6 +51,7 @@ class Exports:
 
     def __init__(self, options: Options, *, never_lacks: str | None = None) -> None:
         self._options = options
+        self.logs: dict[str, LogEnd] = {}  # of the brokers, at the last call of held
         self._never_lacks = never_lacks
         if never_lacks is None and options.fail_on_data_loss:
             self._never_lacks = "to continue without it, set failOnDataLoss=false"
@@ -80,9 +81,11 @@ class Exports:
             query.append(("since", starting_at))
         if ending_at:
             query.append(("until", ending_at))
-        held = {}
+        held, logs = {}, {}
         for topic in topics:
             plan = self._plan(topic, query)
+            for one in plan.get("brokers", ()):  # services of earlier versions do not report them
+                logs[one["broker_name"]] = LogEnd(one["epoch"], one["log_offset"])
             if plan["schema_version"] < SCHEMA_VERSION:
                 raise SourceError(
                     f"the query service exports schema {plan['schema_version']}, expected"
@@ -99,6 +102,7 @@ class Exports:
                     one.get("broker_started_at"),
                     one.get("latest_stored_at"),
                 )
+        self.logs = logs
         return self._assigned(held)
 
     def away(self, topics: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from eruca.exporting.errors import OptionError, SourceError
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.positions import Lost, Position, adopted, compare
-from eruca.exporting.ranges import Held, Queue, Range
+from eruca.exporting.ranges import Held, LogEnd, Queue, Range
 from eruca.exporting.shown_progress import ShownProgress
 from eruca.exporting.starts import check_later, checked_starts
 from eruca.exporting.stream_offsets import StreamOffset, batch_ranges, next_offset
@@ -44,6 +44,7 @@ class BatchPlanner:
         self._exports = Exports(options)
         self._progress = ShownProgress(options) if options.progress_group else None
         self._target: dict[Queue, Held] | None = None
+        self._logs: Mapping[str, LogEnd] = {}
         self._told: set[str] = set()  # reported faults of the position
         self._proved: dict[Queue, tuple[Position, str | None]] = {}  # with the run of the broker
 
@@ -54,7 +55,7 @@ class BatchPlanner:
 
     def fix_end(self) -> None:
         """Fix the end: later batches contain only the messages that exist now."""
-        self._target = self._exports.held(self._options.topics)
+        self._target = self._held()
 
     def next(self, start: dict[str, Any], rows_max: int | None) -> dict[str, Any]:
         """Return the position after the next batch; *start* itself if there is none.
@@ -74,7 +75,7 @@ class BatchPlanner:
             self._progress.show({queue: one.offset for queue, one in given.next.items()})
         held = self._target
         if held is None:
-            held = self._exports.held(options.topics)
+            held = self._held()
         before = StreamOffset(given.first, adopted(given.next, held))
         by_time: Mapping[Queue, Held] = {}
         starts: Mapping[Queue, int] = {}
@@ -118,9 +119,19 @@ class BatchPlanner:
         return batch_ranges(self._parsed(start), self._parsed(end))
 
     @property
+    def logs(self) -> Mapping[str, LogEnd]:
+        """The logs of the broker groups, at the moment at which the ends of queues were read."""
+        return self._logs
+
+    @property
     def latest(self) -> dict[str, Any] | None:
         """The end of the queues at the last call of :meth:`next`."""
         return self._latest
+
+    def _held(self) -> dict[Queue, Held]:
+        held = self._exports.held(self._options.topics)
+        self._logs = self._exports.logs
+        return held
 
     def _waits(self, given: StreamOffset, end: StreamOffset) -> bool:
         """Tell whether to wait for more messages (``minOffsetsPerTrigger``).

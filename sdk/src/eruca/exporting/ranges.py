@@ -100,6 +100,13 @@ class Held(NamedTuple):
     latest_stored_at: str | None = None
 
 
+class LogEnd(NamedTuple):
+    """A broker group's log at a plan: its master's epoch, and its end; None means unknown."""
+
+    epoch: int | None
+    log_offset: int | None
+
+
 def pack(
     ranges: Iterable[Range],
     partition_rows: int,

@@ -6,6 +6,8 @@ Property                   Meaning
 ``eruca.batch``            number of the batch: 0, 1, 2 …
 ``eruca.commit``           unique id of this commit, which shows whether an unanswered one succeeded
 ``eruca.positions``        JSON: for each queue, the position behind the batch, and its proof
+``eruca.brokers``          JSON: for each broker group, the epoch of its master and the end of its
+                           log when the batch was planned; ``{}`` if unknown
 ``eruca.rows``             rows of the batch
 ``eruca.missing-rows``     messages that were deleted before they were read
 ``eruca.damaged-rows``     rows of damaged messages
@@ -51,6 +53,7 @@ class Batch:
     missing_rows: int
     damaged_rows: int
     schema_version: int
+    brokers: str = "{}"  # JSON
 
     def to_properties(self) -> dict[str, str]:
         """Return the commit's properties."""
@@ -58,6 +61,7 @@ class Batch:
             f"{_PREFIX}batch": str(self.number),
             f"{_PREFIX}commit": self.commit,
             POSITIONS: self.positions,
+            f"{_PREFIX}brokers": self.brokers,
             f"{_PREFIX}rows": str(self.rows),
             f"{_PREFIX}missing-rows": str(self.missing_rows),
             f"{_PREFIX}damaged-rows": str(self.damaged_rows),
@@ -82,6 +86,7 @@ class Batch:
                 missing_rows=int(str(properties[f"{_PREFIX}missing-rows"])),
                 damaged_rows=int(str(properties[f"{_PREFIX}damaged-rows"])),
                 schema_version=int(str(properties[f"{_PREFIX}schema-version"])),
+                brokers=str(properties.get(f"{_PREFIX}brokers", "{}")),  # earlier versions: none
             )
         except (KeyError, ValueError) as error:
             raise TableError(

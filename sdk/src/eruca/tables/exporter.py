@@ -44,6 +44,7 @@ class _Planned:
     number: int
     positions: dict[str, Any]
     ranges: tuple[Range, ...]
+    brokers: dict[str, Any]  # their logs
 
     @property
     def rows(self) -> int:
@@ -104,7 +105,8 @@ class TableExporter:
         if end == start:
             return None
         number = 0 if after is None else after.number + 1
-        return _Planned(number, end, tuple(planner.ranges(start, end)))
+        brokers = {name: log._asdict() for name, log in planner.logs.items()}
+        return _Planned(number, end, tuple(planner.ranges(start, end)), brokers)
 
     def _export(self, planned: _Planned, after: Batch | None) -> Batch:
         commit = uuid.uuid4().hex
@@ -123,6 +125,7 @@ class TableExporter:
             missing_rows=planned.rows - written,
             damaged_rows=sum(_damaged_rows(one) for one in files),
             schema_version=SCHEMA_VERSION,
+            brokers=json.dumps(planned.brokers, sort_keys=True),
         )
         commit_once(self._table, after, files, batch)
         self.done.count(planned.ranges, written, batch.damaged_rows)

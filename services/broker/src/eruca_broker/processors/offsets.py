@@ -70,6 +70,8 @@ class Offsets:
             topic=name,
             topic_id=self._store.state.topic_id(topic),
             broker_started_at=self._started_at,
+            epoch=self._store.state.log_epochs.table.last,
+            log_offset=self._store.visible_offset,
             queues=[self._of_queue((name, queue_id), times) for queue_id in range(queue_count)],
         )
 

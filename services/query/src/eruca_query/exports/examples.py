@@ -24,6 +24,7 @@ PLAN: Final = {
             "lost": None,
         }
     ],
+    "brokers": [{"broker_name": "broker-a", "epoch": 7, "log_offset": 8_211_904}],
     "partitions": [
         {
             "index": 0,

@@ -20,6 +20,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.exports import (
     EXPORT_SCHEMA_VERSION,
+    ExportBroker,
     ExportPlan,
     ExportQueue,
     ExportStart,
@@ -98,9 +99,10 @@ async def plan_export(
         await brokers.check_held(said | {queue.broker_name for queue in wish.start})
     if wish.missing == "refuse":
         names = sorted({*names, *(queue.broker_name for queue in wish.start)})
+    told = await brokers.queues(names)
     queues = {
         QueueName(broker_name, offsets.queue_id): _Told(topic, offsets)
-        for broker_name, topic in (await brokers.queues(names)).items()
+        for broker_name, topic in told.items()
         for offsets in topic.queues
     }
     if len(queues) > EXPORT_QUEUE_COUNT_MAX:
@@ -121,7 +123,12 @@ async def plan_export(
     incomplete = await find_missing(
         brokers.topic, brokers.names, from_time=wish.from_time, to_time=wish.to_time
     )
-    return _plan(brokers.topic, taken_at, taken, wish.partition_rows, incomplete)
+    logs = [
+        ExportBroker(broker_name=name, epoch=topic.epoch, log_offset=topic.log_offset)
+        for name, topic in sorted(told.items())
+    ]
+    plan = _plan(brokers.topic, taken_at, taken, wish.partition_rows, incomplete)
+    return plan.model_copy(update={"brokers": logs})
 
 
 def _plan(

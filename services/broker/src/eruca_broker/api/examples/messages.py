@@ -33,6 +33,8 @@ TOPIC_QUEUES: Final = {
     "topic": "flights",
     "topic_id": "9f2c51d07ab3e846-1044",
     "broker_started_at": "2026-11-21T07:58:12.404Z",
+    "epoch": 7,
+    "log_offset": 8_211_904,
     "queues": [
         {
             "queue_id": 0,
