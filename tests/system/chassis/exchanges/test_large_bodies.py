@@ -85,3 +85,23 @@ async def test_a_large_body_that_is_not_wanted_is_dropped(
 
     writer.write(said(b"after"))
     assert (await answer_of(reader))[2] == b"after"
+
+
+@pytest.mark.parametrize("come", [0, 1_000, 400_000])
+async def test_one_with_a_known_head_is_dropped_as_it_arrives(
+    things: Things, connection: Connection, come: int
+) -> None:
+    reader, writer = connection
+    sent = said(LARGE)
+    writer.write(sent)
+    assert await bodies_of(reader, 1) == [LARGE]
+    things.budget.take(things.budget.maximum)
+    first = len(sent) - len(LARGE) + come
+    writer.write(sent[:first])
+    assert (await answer_of(reader))[0] == 429
+    things.budget.give(things.budget.maximum)
+
+    writer.write(sent[first:] + said(b"after") + sent)
+
+    assert await bodies_of(reader, 2) == [b"after", LARGE]
+    assert things.budget.used == 0

@@ -270,20 +270,42 @@ class ServiceProtocol(HttpToolsProtocol):
                 break
             body_end = end + (request.body_size or 0)
             if body_end > len(data):
-                break
-            exchange = self.exchange_class(self, request, self.client)
-            if self.certificate is not None:
-                exchange.certificate = self.certificate
-            self._latest = exchange
-            if self.timeout_keep_alive_task is not None:
-                self._unset_keepalive_if_required()
-            self._begin(exchange)
+                if body_end - len(data) < LARGE_BODY_SIZE_MIN:
+                    break
+                self._begin_large(request, data[end:])
+                return len(data)
+            exchange = self._begin_known(request)
             exchange.add(_own_copy(data, end, body_end))
             self._complete(exchange)
             start = body_end
             if start == len(data):
                 break
         return start
+
+    def _begin_known(self, request: RequestHead) -> Exchange:
+        """Begin the exchange of a request whose head is known."""
+        exchange = self.exchange_class(self, request, self.client)
+        if self.certificate is not None:
+            exchange.certificate = self.certificate
+        self._latest = exchange
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        self._begin(exchange)
+        return exchange
+
+    def _begin_large(self, request: RequestHead, come: bytes) -> None:
+        """Begin a request whose head is known and whose large body has only begun to arrive.
+
+        The parser sees nothing of it. If it is refused already, its body is dropped as it arrives.
+        """
+        self._is_amid = True
+        self._arriving = None
+        self._receiving = exchange = self._begin_known(request)
+        before = exchange.received_size
+        exchange.add(come)
+        if exchange.received_size == before:
+            exchange.filled(len(come))  # they were dropped, and count all the same
+        let_read(self.transport, BodyReceiver(self, exchange, self._received))
 
     def _has_admitted(self, request: RequestHead) -> bool:
         """Return whether the gate knows that these credentials are used from this connection.

@@ -537,11 +537,11 @@ class Exchange:
         """Return memory for the next bytes of a large body, in the buffer that the handler gets.
 
         The buffer grows with the bytes received, so that a mere announcement takes no memory. If
-        the request has been refused meanwhile, the bytes are dropped.
+        the request has been refused meanwhile, or ignores its body, the bytes are dropped.
         """
         announced = self.request.body_size
         assert announced is not None
-        if self.status:
+        if self.status or self._limit is None:
             return memoryview(_DROPPED)[: announced - self._size]
         buffer = self._buffer
         if buffer is None or len(buffer) == self._size:
