@@ -51,8 +51,14 @@ def store_copy(place: Path, broker_name: str) -> LogCopy:
     folder = log_folder(place)
     assert folder is not None, "the caller has looked"
     store = folder.parent
+    flushed = _flushed_offset(store / "checkpoint")  # before the files: it may grow meanwhile
     files = _files(folder)
-    flushed = _flushed_offset(store / "checkpoint")
+    if flushed is not None and flushed > (files[-1].end if files else 0):
+        raise SourceError(
+            f"{folder}: expected files of the log up to log offset {flushed}, as {store}/checkpoint"
+            f" says; found {files[-1].path.name if files else 'none'} as the last one: restore the"
+            " others from a backup"
+        )
     is_closed = not (store / "abort").exists()
     if flushed is not None:
         end = flushed if is_closed else _last_end(files, flushed)

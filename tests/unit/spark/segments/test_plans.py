@@ -295,6 +295,20 @@ async def test_a_truncated_file_is_told(
         await load(tmp_path / "store")
 
 
+async def test_a_missing_last_file_is_told(
+    store: MessageStore, running: AsyncExitStack, tmp_path: Path
+) -> None:
+    await running.aclose()
+    log = tmp_path / "store" / "commitlog"
+    names = sorted(path.name for path in log.iterdir())
+    last = max(name for name in names if any((log / name).read_bytes()[:8]))
+    for name in names[names.index(last) :]:
+        (log / name).unlink()
+
+    with pytest.raises(SourceError, match=r"found \d+ as the last one: restore the others"):
+        await load(tmp_path / "store")
+
+
 async def test_a_file_that_goes_between_plan_and_task_is_told(
     store: MessageStore, running: AsyncExitStack, tmp_path: Path
 ) -> None:
