@@ -146,7 +146,7 @@ texts = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), some=st.lists(texts, min_size=1, max_size=4))
 def test_what_compiled_code_takes_is_what_python_would_write(
     data: st.DataObject, some: list[str]
@@ -246,7 +246,7 @@ times_of = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(times_of, min_size=1, max_size=5))
 def test_delivery_times_are_entered_as_python_reads_them(some: list[str]) -> None:
     records = [

@@ -185,7 +185,7 @@ def entries_of(records: list[bytes]) -> bytes:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), count=st.integers(1, 6))
 def test_a_run_is_taken_if_each_of_its_records_is_proved(data: st.DataObject, count: int) -> None:
     records = queued(count, with_checksum=data.draw(st.booleans()))
