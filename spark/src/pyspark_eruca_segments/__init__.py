@@ -15,6 +15,7 @@ Source: Spark 4.3, Python Data Source API.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_eruca_segments.plan import Share
 
 FORMAT: Final = "eruca-segments"
-_NEEDED: Final = ("eruca", "msgspec", "numpy", "obstore")
+_NEEDED: Final = ("eruca", "msgspec", "numpy")  # obstore's absence has an error of its own
 
 
 class DefaultSource(DataSource):
@@ -46,7 +47,8 @@ class DefaultSource(DataSource):
     def schema(self) -> str:
         """Return the columns, and fix what is read."""
         options = self._options()
-        from pyspark_eruca_segments.plan import planned
+        with _needing_the_extra():
+            from pyspark_eruca_segments.plan import planned
 
         self._shares = planned(options)
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
@@ -67,10 +69,9 @@ class DefaultSource(DataSource):
         raise OptionError("format eruca-segments cannot be written; write to topics by eruca")
 
     def _options(self) -> SegmentOptions:
-        try:
+        with _needing_the_extra():
             from pyspark_eruca_segments.options import SegmentOptions
-        except ModuleNotFoundError as error:
-            raise _not_installed(error) from error
+
         return SegmentOptions.parse(self._given)
 
 
@@ -100,17 +101,21 @@ class SegmentReader(DataSourceReader):
         """Yield the rows of a share, as Arrow batches."""
         if not isinstance(partition, SegmentPartition):  # Spark makes one itself if there is none
             return
-        try:
+        with _needing_the_extra():
             from pyspark_eruca_segments.share_reader import rows_of
-        except ModuleNotFoundError as error:
-            raise _not_installed(error) from error
+
         yield from rows_of(partition.share, self._columns, is_marked=self._is_marked)
 
 
-def _not_installed(error: ModuleNotFoundError) -> SourceError:
-    if error.name is None or error.name.partition(".")[0] not in _NEEDED:
-        raise error
-    return SourceError(
-        f"{error.name} is not installed: install the extra segments on the driver and on each"
-        " executor (pip install './spark[segments]')"
-    )
+@contextmanager
+def _needing_the_extra() -> Iterator[None]:
+    """Say what to install if an import within the block lacks it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _NEEDED:
+            raise
+        raise SourceError(
+            f"{error.name} is not installed: install the extra segments on the driver and on each"
+            " executor (pip install './spark[segments]')"
+        ) from error

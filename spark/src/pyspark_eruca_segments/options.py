@@ -28,6 +28,8 @@ OPTION_NAMES: Final = (
     "damaged",
 )
 
+_IN_URLS_ONLY: Final = frozenset("@?#")  # before or behind them a URL may have a secret
+
 
 @dataclass(frozen=True)
 class SegmentOptions:
@@ -72,7 +74,7 @@ class SegmentOptions:
         starts = texts.offsets("startingOffsets", "earliest", ("earliest",), topics)
         ends = texts.offsets("endingOffsets", "latest", ("latest",), topics)
         options = cls(
-            place=texts.needed("path", "load a folder, or the URL of an object store"),
+            place=_place(texts),
             topics=topics,
             brokers=tuple(dict.fromkeys(texts.words("broker"))),
             cluster=texts.text("cluster"),
@@ -99,6 +101,17 @@ class SegmentOptions:
                 f"{min(unread)} is on no broker of the option broker: {', '.join(options.brokers)}"
             )
         return options
+
+
+def _place(texts: OptionTexts) -> str:
+    """Return the path; a URL that may contain a secret is refused, because errors show it."""
+    place = texts.needed("path", "load a folder, or the URL of an object store")
+    if "://" in place and not _IN_URLS_ONLY.isdisjoint(place):
+        raise OptionError(
+            "the path's URL contains one of @ ? # (not shown): expected one without credentials,"
+            " such as s3://BUCKET/PREFIX; set those in the store's environment variables"
+        )
+    return place
 
 
 def _ms(texts: OptionTexts, name: str) -> int | None:

@@ -548,6 +548,7 @@ async def test_a_backup_has_the_rows_of_its_pieces(
         ({}, "has neither a store nor a backup of broker broker-a"),
         ({"startingOffsets": '{"orders/broker-b/0": 1}'}, "is on no broker of the option broker"),
         ({"path": "s3:/bucket"}, "expected s3://"),
+        ({"path": "s3://key:secret@bucket"}, r"one of @ \? # \(not shown\)"),
         (
             {
                 "startingTimestamp": "2026-11-21T08:00:00Z",
