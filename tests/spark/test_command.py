@@ -25,6 +25,7 @@ from support.spark import SMALL_SPARK, files_of, raw_offsets, until_none
 
 SECONDS: Final = 400.0
 NOWHERE: Final = "http://127.0.0.1:1"  # nobody listens there
+AT = ("--url", NOWHERE)
 EXPORT: Final = ("export", "lake", "--topic", "orders")
 REPLAY: Final = ("replay", "--to", "orders-2", "--namesrv", NOWHERE)
 SMALL: Final = [word for pair in SMALL_SPARK.items() for word in ("--conf", "=".join(pair))]
@@ -83,6 +84,14 @@ def test_a_reason_that_is_not_ours_is_told_without_javas_frames() -> None:
             ("export", "--to", "delta:x", "--topic", "orders", "--adopt"),
             "--adopt requires --option startingOffsets",
         ),
+        (
+            ("export", "--to", "delta:x", "--topic", "orders", "--body-schema", "infer", *AT),
+            "--body-schema are for lakes",
+        ),
+        (
+            ("export", "--to", "delta:x", "--topic", "orders", "--partition-by", "topic,day", *AT),
+            "--partition-by, --target-file-mib and",
+        ),
         ((*EXPORT, "--rows-per-batch", "0"), "greater than or equal to 1"),
         (
             (*EXPORT, "--url", NOWHERE, "--conf", "nonsense"),
@@ -119,6 +128,8 @@ def test_wrong_usage_is_said_before_spark_starts(arguments: tuple[str, ...], tol
         (EXPORT, "--url http://127.0.0.1:10931), or set ERUCA_QUERY_URLS"),
         ((*EXPORT, "--url", "query:10931"), "expected an http URL, found 'query:10931'"),
         ((*EXPORT, "--url", NOWHERE, "--option", "colour=red"), "unknown option 'colour'"),
+        ((*EXPORT, *AT, "--partition-by", "day"), "partition-by: expected topic, then day or hour"),
+        ((*EXPORT, *AT, "--body-schema", "missing.json"), "missing.json cannot be read"),
         (
             ("export", "lake", "--topic", "a b", "--url", NOWHERE),
             "expected a topic's name, found 'a b'",

@@ -271,7 +271,7 @@ def test_rows_that_are_missing_in_the_batch_are_noticed(
     spark: SparkSession, service: ExportService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last line of defence: what was written is counted against the ranges."""
-    monkeypatch.setattr("eruca_spark.export._write", lambda *_: (99, 0))
+    monkeypatch.setattr("eruca_spark.export._write", lambda *_: (99, 0, 0))
 
     with pytest.raises(PySparkException) as caught:
         export(spark, service.hold("orders", {0: 100}), tmp_path)

@@ -75,7 +75,7 @@ def test_more_values_than_open_files_are_written(spark: SparkSession, tmp_path: 
     lake.layout = Layout.parse("topic,day,property:tenant")
     tenants: list[str | None] = [f"tenant-{number % 60}" for number in range(180)]
 
-    written, _ = exporting._write(frame_of(spark, tenants).coalesce(1), 0, lake)
+    written, *_ = exporting._write(frame_of(spark, tenants).coalesce(1), 0, lake)
 
     assert written == 180
     assert spark.read.parquet(str(tmp_path)).count() == 180

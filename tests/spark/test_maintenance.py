@@ -16,12 +16,12 @@ from eruca.exporting.columns import COLUMNS
 from eruca.exporting.exported import Exported
 from eruca_spark.export import run_export, waiting_rows
 from eruca_spark.failures import reason_of
-from eruca_spark.lake import LAKE_DDL, Lake, chain_faults, read_lake
+from eruca_spark.lake import Lake, chain_faults, read_lake
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintained, Maintenance
 from eruca_spark.reports.audit import audit_report, without_stranded
 from support.export_service import ExportService
-from support.spark import files_of, raw_offsets
+from support.spark import LAKE_DDL, files_of, raw_offsets
 
 TODAY = date(2026, 11, 22)  # the day after that of the service's messages
 

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from eruca_spark.compaction import KeyColumn, latest_by_key, write_compacted
-from eruca_spark.lake import LAKE_DDL
 from eruca_spark.reports import audit, dead_letters, hot_keys, latency, transactions
 from eruca_spark.reports.audit import audit_report
 from eruca_spark.reports.audit_findings import is_sound
@@ -27,6 +26,7 @@ from eruca_spark.reports.page import Origin
 from eruca_spark.reports.report import FinishedReport, PageRequest, Report, finish
 from eruca_spark.reports.targets import targets_of
 from eruca_spark.reports.transactions import transactions_report
+from support.spark import LAKE_DDL
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 EVENTS = "ERUCA_SYS_EVENTS"

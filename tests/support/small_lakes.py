@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +17,30 @@ from eruca_spark.lake_files import LocalFiles
 from eruca_spark.maintenance.folders import LocalFolders
 
 SCHEMA = arrow_schema([name for name in COLUMNS if name != "topic"])
+
+
+DYING_MAINTENANCE: Final = """
+import os, signal, sys
+from datetime import date
+from pathlib import Path
+from eruca_spark.maintenance.running import Maintenance
+from support.small_lakes import KillableFolders
+
+class Folders(KillableFolders):
+    def die(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+folders = Folders(Path(sys.argv[1]), int(sys.argv[2]))
+keep_days = int(sys.argv[3]) if sys.argv[3:] else None
+with folders.maintaining():
+    Maintenance(folders).run(1_000_000, keep_days=keep_days, today=date(2026, 11, 28))
+"""
+"""A program that maintains a lake and kills itself before one of its changes."""
+
+
+def support_path() -> dict[str, str]:
+    """Return the environment in which a program finds this package."""
+    return {"PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 class KilledError(BaseException):

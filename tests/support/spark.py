@@ -11,10 +11,15 @@ from urllib.parse import urlsplit
 import psutil
 import pyarrow.parquet as pq
 
+from eruca.exporting.columns import COLUMNS
 from eruca_spark.session import LOG_SETTINGS
 from support.spark_classes import QUICK_JAVA
 from support.waiting import wait_until
 
+LAKE_DDL: Final = ", ".join(
+    [*(f"{name} {type_}" for name, type_ in COLUMNS.items()), "dt DATE", "batch INT"]
+)
+"""The columns of a lake by topic and day."""
 SMALL_SPARK: Final = {
     "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dlog4j2.configurationFile={LOG_SETTINGS}",
     "spark.driver.memory": "1g",

@@ -11,8 +11,9 @@ Spark's own Parquet sink is not used: it is exactly-once only for readers that k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -24,8 +25,16 @@ from eruca.exporting.exported import Exported, Watch
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.ranges import Range
+from eruca_spark.body_schema import (
+    INFER,
+    REASON,
+    BodySchema,
+    inferred_schema,
+    settled_schema,
+    with_body_columns,
+)
 from eruca_spark.checkpoint import query_id, ranges_of
-from eruca_spark.lake import Lake, LakeError, Manifest, is_another
+from eruca_spark.lake import REJECTED, Lake, LakeError, Manifest, is_another
 from eruca_spark.layout import settled_layout
 from eruca_spark.parquet import WRITER_OPTIONS, parquet_settings
 
@@ -37,6 +46,13 @@ _STARTS_MAX: Final = 12
 _LOOK_SECONDS: Final = 0.1  # between two checks: less than the time between batches
 
 
+@dataclass(slots=True)
+class LakeExported(Exported):
+    """The result of an export to a lake."""
+
+    rejected_rows: int = 0  # their bodies do not fit the schema
+
+
 def run_export(
     spark: SparkSession,
     lake_root: str,
@@ -44,10 +60,11 @@ def run_export(
     *,
     partition_by: str | None = None,
     target_file_mib: int | None = None,
+    body_schema: BodySchema | Literal["infer"] | None = None,
     every_seconds: float | None = None,
     watch: Watch = lambda _: None,
     is_over: Callable[[], bool] = lambda: False,
-) -> Exported:
+) -> LakeExported:
     """Export the present messages, or export for ever; return the result.
 
     Args:
@@ -56,6 +73,8 @@ def run_export(
         options: The data source's options.
         partition_by: The directories of a new lake; None: its own, or topic and day.
         target_file_mib: The size of files that maintenance of a new lake aims for.
+        body_schema: The fields of JSON bodies that become columns; ``infer``: those of a sample of
+            the first batch; None: those that the lake has.
         every_seconds: Interval of looking for new messages; None: stop at the end.
         watch: Called from time to time.
         is_over: Called from time to time; after it returns true, the running batch is the last.
@@ -63,18 +82,20 @@ def run_export(
     Raises:
         LakeBusyError: Another export writes to this lake.
         LakeError: The lake has data that is not from this export.
-        OptionError: The lake has other directories.
+        OptionError: The lake has other directories, or another type of a field.
         StreamingQueryException: The source or a batch failed.
     """
     lake = Lake(spark, lake_root)
-    done = Exported()
+    done = LakeExported()
     with lake.files.locked():
         lake.delete_abandoned()
         lake.layout = settled_layout(
             lake.files, partition_by, target_file_mib, is_new=not lake.exists
         )
+        if isinstance(body_schema, BodySchema):
+            lake.schema = settled_schema(lake.files, body_schema)
         rows = spark.readStream.format("eruca").options(**options).load()
-        batches = BatchWriter(lake, options, done)
+        batches = BatchWriter(lake, options, done, infers=body_schema == INFER)
         writer = rows.writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", lake.checkpoint).queryName("eruca-export")
         if every_seconds is None:
@@ -120,8 +141,11 @@ def waiting_rows(lake: Lake, options: Mapping[str, str]) -> int:
 class BatchWriter:
     """Writes a micro-batch; writing it again changes nothing."""
 
-    def __init__(self, lake: Lake, options: Mapping[str, str], done: Exported) -> None:
+    def __init__(
+        self, lake: Lake, options: Mapping[str, str], done: LakeExported, *, infers: bool = False
+    ) -> None:
         self._lake = lake
+        self._infers = infers
         self._may_miss = options.get("failOnDataLoss", "true").lower() == "false"
         self._done = done
         self.is_writing = False  # do not stop Spark now: it would log errors about the rest
@@ -153,7 +177,9 @@ class BatchWriter:
             return  # killed between the manifest and the checkpoint's commit
         lake.delete_batch(batch)
         expected = sum(one.rows for one in ranges)
-        written, damaged = _write(rows, batch, lake) if expected else (0, 0)
+        if expected and self._infers and not lake.schema.fields:
+            lake.schema = settled_schema(lake.files, inferred_schema(rows))
+        written, damaged, rejected = _write(rows, batch, lake) if expected else (0, 0, 0)
         if written > expected or (written < expected and not self._may_miss):
             raise LakeError(f"expected {expected} rows in batch {batch}, found {written}")
         lake.finish(
@@ -167,20 +193,48 @@ class BatchWriter:
                 written_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 files=lake.batch_files(batch),
                 damaged_rows=damaged,
+                rejected_rows=rejected,
             )
         )
         self._done.count(ranges, written, damaged)
+        self._done.rejected_rows += rejected
 
 
-def _write(rows: DataFrame, batch: int, lake: Lake) -> tuple[int, int]:
-    """Write the rows of a batch; return their number, and the number of damaged messages."""
+def _write(rows: DataFrame, batch: int, lake: Lake) -> tuple[int, int, int]:
+    """Write the rows of a batch; return the numbers of all, damaged and rejected ones."""
     counted = Observation()
     with parquet_settings(rows.sparkSession):
-        dated = lake.layout.with_columns(rows, batch)
-        observed = dated.observe(
-            counted, f.count(f.lit(1)).alias("rows"), f.count(DAMAGE).alias("damaged")
+        has_schema = bool(lake.schema.fields)
+        typed = with_body_columns(rows, lake.schema) if has_schema else rows
+        observed = typed.observe(
+            counted,
+            f.count(f.lit(1)).alias("rows"),
+            f.count(DAMAGE).alias("damaged"),
+            f.count(REASON if has_schema else f.lit(None)).alias("rejected"),
         )
-        writer = observed.write.mode("overwrite").partitionBy(*lake.layout.columns)
-        writer = writer.options(**WRITER_OPTIONS).option("partitionOverwriteMode", "dynamic")
-        writer.parquet(lake.root)
-    return int(counted.get["rows"]), int(counted.get["damaged"])
+        fitting = observed.where(f"{REASON} IS NULL").drop(REASON) if has_schema else observed
+        _write_to(lake.root, fitting, batch, lake)
+        total, damaged, rejected = (
+            int(counted.get[name]) for name in ("rows", "damaged", "rejected")
+        )
+        if rejected:
+            _write_rejected(rows, typed, batch, lake, rejected)
+    return total, damaged, rejected
+
+
+def _write_rejected(
+    rows: DataFrame, typed: DataFrame, batch: int, lake: Lake, expected: int
+) -> None:
+    """Write the rows that do not fit, which the source sends again: usually there are none."""
+    counted = Observation()
+    misfits = typed.where(f"{REASON} IS NOT NULL").select(*rows.columns, REASON)
+    observed = misfits.observe(counted, f.count(f.lit(1)).alias("rows"))
+    _write_to(f"{lake.root}/{REJECTED}", observed, batch, lake)
+    if (found := int(counted.get["rows"])) != expected:
+        raise LakeError(f"expected {expected} rejected rows in batch {batch}, found {found}")
+
+
+def _write_to(root: str, rows: DataFrame, batch: int, lake: Lake) -> None:
+    writer = lake.layout.with_columns(rows, batch).write.mode("overwrite")
+    writer = writer.partitionBy(*lake.layout.columns).options(**WRITER_OPTIONS)
+    writer.option("partitionOverwriteMode", "dynamic").parquet(root)

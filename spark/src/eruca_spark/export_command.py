@@ -15,6 +15,7 @@ from eruca.exporting.columns import arrow_schema
 from eruca.exporting.errors import OptionError
 from eruca.exporting.exported import Exported
 from eruca.exporting.options import Options
+from eruca_spark.body_schema import INFER, BodySchema, given_schema
 from eruca_spark.command_options import (
     Conf,
     Damaged,
@@ -24,7 +25,7 @@ from eruca_spark.command_options import (
     pairs_of,
     source_options,
 )
-from eruca_spark.export import run_export, waiting_rows
+from eruca_spark.export import LakeExported, run_export, waiting_rows
 from eruca_spark.lake import Lake, LakeError
 from eruca_spark.lake_files import LakeBusyError
 from eruca_spark.layout import Layout
@@ -79,6 +80,13 @@ def export(
         int | None,
         typer.Option(min=1, help="size of files in MiB that a new lake's maintenance aims for"),
     ] = None,
+    body_schema: Annotated[
+        str | None,
+        typer.Option(
+            help="columns from JSON bodies, for lakes: FILE with an object of Spark's types by"
+            " field, or infer to take the fields of a sample; the lake keeps them"
+        ),
+    ] = None,
     every_seconds: Annotated[
         float | None,
         typer.Option(
@@ -125,7 +133,8 @@ def export(
         "damaged": damaged,
     }
     Options.parse(options)
-    _check_lake_options(target, partition_by, target_file_mib)
+    _check_lake_options(target, partition_by, target_file_mib, body_schema)
+    schema = given_schema(body_schema) if body_schema not in (None, INFER) else None
     check_master(master)
     pairs_of(conf, "--conf")
     with (
@@ -151,6 +160,7 @@ def export(
                     options,
                     partition_by=partition_by,
                     target_file_mib=target_file_mib,
+                    body_schema=INFER if body_schema == INFER else schema,
                     every_seconds=every_seconds,
                     interrupted=interrupted,
                     is_quiet=output == "json",
@@ -193,10 +203,14 @@ def _check_table_options(
         )
 
 
-def _check_lake_options(target: str, partition_by: str | None, target_file_mib: int | None) -> None:
+def _check_lake_options(
+    target: str, partition_by: str | None, target_file_mib: int | None, body_schema: str | None
+) -> None:
     if target.startswith(TABLES):
-        if partition_by or target_file_mib:
-            raise typer.BadParameter("--partition-by and --target-file-mib are for lakes")
+        if partition_by or target_file_mib or body_schema:
+            raise typer.BadParameter(
+                "--partition-by, --target-file-mib and --body-schema are for lakes"
+            )
         return
     if partition_by is not None:
         Layout.parse(partition_by)
@@ -209,6 +223,7 @@ def _to_lake(
     *,
     partition_by: str | None,
     target_file_mib: int | None,
+    body_schema: BodySchema | Literal["infer"] | None,
     every_seconds: float | None,
     interrupted: threading.Event,
     is_quiet: bool,
@@ -221,6 +236,7 @@ def _to_lake(
             options,
             partition_by=partition_by,
             target_file_mib=target_file_mib,
+            body_schema=body_schema,
             every_seconds=every_seconds,
             watch=lambda done: bar.show(done.rows),
             is_over=interrupted.is_set,
@@ -285,4 +301,7 @@ def _say(done: Exported, held: str) -> None:
         console.print(f"deleted before they were read: {lost}")
     if done.damaged_rows:
         console.print(f"damaged, see column damage: {counted(done.damaged_rows, 'message')}")
+    if isinstance(done, LakeExported) and done.rejected_rows:
+        rejected = counted(done.rejected_rows, "message")
+        console.print(f"rejected, their bodies do not fit, see _rejected: {rejected}")
     console.print(held)

@@ -29,17 +29,22 @@ from pyspark.sql import functions as f
 
 from eruca.exporting.columns import COLUMNS
 from eruca.exporting.ranges import Queue, Range
+from eruca_spark.body_schema import REASON, stored_schema
 from eruca_spark.lake_files import LakeFiles, lake_files
 from eruca_spark.layout import Layout, stored_layout
 
 CHECKPOINT: Final = "_checkpoint"
-LAKE_DDL: Final = ", ".join(
-    [*(f"{name} {type_}" for name, type_ in COLUMNS.items()), "dt DATE", "batch INT"]
-)
+REJECTED: Final = "_rejected"
+_PLACES: Final = ("", f"{REJECTED}/")  # the lake's rows, and those that do not fit its schema
 _STAGING: Final = ".spark-staging-*"
 
 
-_OF_MAINTENANCE: Final[Mapping[str, object]] = {"dropped_rows": 0, "first_batch": None}
+# Fields that are stored only if they say something.
+_UNUSED: Final[Mapping[str, object]] = {
+    "rejected_rows": 0,
+    "dropped_rows": 0,
+    "first_batch": None,
+}
 
 
 class LakeError(Exception):
@@ -59,6 +64,7 @@ class Manifest:
     written_at: str  # RFC 3339, UTC
     files: tuple[tuple[str, int], ...]  # path within the lake, size in bytes
     damaged_rows: int = 0  # of rows: marked in the column damage; earlier versions had none
+    rejected_rows: int = 0  # of rows: below _rejected, because their bodies do not fit the schema
     dropped_rows: int = 0  # expired, and deleted with the files that this manifest named
     first_batch: int | None = None  # this manifest stands for batches since then; None: for one
 
@@ -68,13 +74,13 @@ class Manifest:
         return self.batch if self.first_batch is None else self.first_batch
 
     def to_json(self) -> str:
-        """Return the stored form, which earlier versions read unless a maintenance changed it."""
+        """Return the stored form, which earlier versions read if they know its fields."""
         document = asdict(self) | {
             "ranges": [one.to_json() for one in self.ranges],
             "files": [{"path": path, "size": size} for path, size in self.files],
         }
-        for name, untouched in _OF_MAINTENANCE.items():
-            if document[name] == untouched:
+        for name, unused in _UNUSED.items():
+            if document[name] == unused:
                 del document[name]
         return json.dumps(document, indent=1) + "\n"
 
@@ -167,8 +173,11 @@ class Catalogue:
         # In ascending order: a manifest that stands for others is written before they are deleted.
         texts = (self.files.read(path) for path, _ in self.files.glob("_manifest/*.json"))
         found = [Manifest.from_json(text) for text in texts if text is not None]
-        covered = {batch for one in found for batch in range(one.first, one.batch)}
-        return [manifest for manifest in found if manifest.batch not in covered]
+        standing: list[Manifest] = []
+        for manifest in reversed(found):
+            if not standing or manifest.batch < standing[-1].first:
+                standing.append(manifest)
+        return standing[::-1]
 
     def covering(self, batch: int) -> Manifest | None:
         """Return the manifest that stands for a batch; None if the batch is not finished."""
@@ -196,6 +205,7 @@ class Lake(Catalogue):
         self.root = root.rstrip("/")
         super().__init__(lake_files(spark, self.root))
         self.layout = stored_layout(self.files) or Layout()
+        self.schema = stored_schema(self.files)
 
     @property
     def checkpoint(self) -> str:
@@ -214,28 +224,27 @@ class Lake(Catalogue):
 
     def delete_batch(self, batch: int) -> None:
         """Delete the files that an interrupted run has left of a batch."""
-        for path, _ in self.files.glob(self.layout.pattern(batch)):
-            self.files.delete(path)
+        for place in _PLACES:
+            for path, _ in self.files.glob(place + self.layout.pattern(batch)):
+                self.files.delete(path)
 
     def batch_files(self, batch: int) -> tuple[tuple[str, int], ...]:
         """Return a batch's files."""
-        return tuple(self.files.glob(f"{self.layout.pattern(batch)}/*.parquet"))
+        pattern = f"{self.layout.pattern(batch)}/*.parquet"
+        return tuple(one for place in _PLACES for one in self.files.glob(place + pattern))
 
     def delete_abandoned(self) -> None:
         """Delete the staging directories of killed jobs."""
-        for path in self.files.abandoned(_STAGING):
-            self.files.delete(path)
-
-
-def lake_ddl(layout: Layout) -> str:
-    """Return the columns of a lake in their order, as Spark's DDL."""
-    *before, batch = LAKE_DDL.split(", batch ")
-    added = (f", {name} {type_}" for name, type_ in layout.added_columns.items())
-    return f"{before[0]}{''.join(added)}, batch {batch}"
+        for place in _PLACES:
+            for path in self.files.abandoned(place + _STAGING):
+                self.files.delete(path)
 
 
 def read_lake(spark: SparkSession, root: str) -> DataFrame:
     """Return the messages of a lake's finished batches, with the columns of its directories.
+
+    A lake with a schema of bodies also has its columns, and ``reject_reason``: rows below
+    ``_rejected`` are included, because they are messages, too.
 
     Raises:
         LakeError: There is no lake.
@@ -244,12 +253,33 @@ def read_lake(spark: SparkSession, root: str) -> DataFrame:
     if not lake.exists:
         raise LakeError(f"there is no lake in {lake.root}")
     manifests = lake.manifests()
-    finished = [manifest.batch for manifest in manifests if manifest.files]
+    rows = _rows_in(spark, lake, "", lake.schema.columns, manifests)
+    if not lake.schema.fields:
+        return rows
+    names = [*COLUMNS, *lake.schema.columns, REASON, "dt", *lake.layout.added_columns, "batch"]
+    rejected = _rows_in(spark, lake, f"{REJECTED}/", {REASON: "STRING"}, manifests)
+    return rows.unionByName(rejected, allowMissingColumns=True).select(*names)
+
+
+def _rows_in(
+    spark: SparkSession,
+    lake: Lake,
+    place: str,
+    added: Mapping[str, str],
+    manifests: Sequence[Manifest],
+) -> DataFrame:
+    columns = {**COLUMNS, **added, "dt": "DATE", **lake.layout.added_columns, "batch": "INT"}
+    ddl = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+    has_rejected = place == f"{REJECTED}/"
+    finished = [
+        manifest.batch
+        for manifest in manifests
+        if any(path.startswith(f"{REJECTED}/") == has_rejected for path, _ in manifest.files)
+    ]
     if not finished:
-        return spark.createDataFrame([], lake_ddl(lake.layout))
+        return spark.createDataFrame([], ddl)
     # Spark puts partition columns last, regardless of the schema.
-    names = [*COLUMNS, "dt", *lake.layout.added_columns, "batch"]
-    rows = spark.read.schema(lake_ddl(lake.layout)).parquet(lake.root).select(*names)
+    rows = spark.read.schema(ddl).parquet(f"{lake.root}/{place}".rstrip("/")).select(*columns)
     ends = [-1, *(manifest.batch for manifest in manifests)]
     if all(end + 1 == one.first for end, one in zip(ends, manifests, strict=False)):
         return rows.where(f.col("batch") <= finished[-1])

@@ -200,6 +200,7 @@ def _joined(run: Sequence[Manifest]) -> Manifest:
         rows=sum(one.rows for one in run),
         missing_rows=sum(one.missing_rows for one in run),
         damaged_rows=sum(one.damaged_rows for one in run),
+        rejected_rows=sum(one.rejected_rows for one in run),
         dropped_rows=sum(one.dropped_rows for one in run),
     )
 

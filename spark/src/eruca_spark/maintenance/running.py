@@ -181,7 +181,7 @@ class Maintenance:
         before = {manifest.batch for manifest in manifests}
         for manifest in folded(manifests):
             self._catalogue.replace(manifest)
-            covered = [batch for batch in range(manifest.first, manifest.batch) if batch in before]
+            covered = sorted(batch for batch in before if manifest.first <= batch < manifest.batch)
             for batch in covered:
                 self._catalogue.forget(batch)
             self.done.folded_batches += len(covered)

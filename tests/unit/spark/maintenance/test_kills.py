@@ -19,26 +19,18 @@ from eruca_spark.lake_files import LakeBusyError, LocalFiles
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.plan import files_of
 from eruca_spark.maintenance.running import Maintained, Maintenance
-from support.small_lakes import KillableFolders, KilledError, data_files, write_batch
+from support.small_lakes import (
+    DYING_MAINTENANCE,
+    KillableFolders,
+    KilledError,
+    data_files,
+    support_path,
+    write_batch,
+)
 
 TODAY = date(2026, 11, 28)
 TARGET_BYTES = 1_000_000
 EXPIRED, YESTERDAY = "2026-11-20", "2026-11-27"
-KILL = """
-import os, signal, sys
-from datetime import date
-from pathlib import Path
-from eruca_spark.maintenance.running import Maintenance
-from support.small_lakes import KillableFolders
-
-class Folders(KillableFolders):
-    def die(self):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-folders = Folders(Path(sys.argv[1]), int(sys.argv[2]))
-with folders.maintaining():
-    Maintenance(folders).run(1_000_000, keep_days=3, today=date(2026, 11, 28))
-"""
 
 
 @pytest.fixture
@@ -112,10 +104,9 @@ def test_a_kill_before_any_change_leaves_every_row_once(lake: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("kill_before", [4, 9, 14])
 def test_a_killed_process_holds_no_lock(lake: Path, kill_before: int) -> None:
-    path = os.pathsep.join(str(one) for one in sys.path if one)
     process = subprocess.run(
-        [sys.executable, "-c", KILL, str(lake), str(kill_before)],
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, "-c", DYING_MAINTENANCE, str(lake), str(kill_before), "3"],
+        env={**os.environ, **support_path()},
         check=False,
     )
 
