@@ -226,14 +226,28 @@ def test_an_export_to_a_table_without_new_messages_starts_no_spark(
     assert (told["outcome"], told["rows"], told["target"]) == ("nothing_new", 0, target)
 
 
+def test_a_compaction_is_told_as_json(service: ExportService, tmp_path: Path) -> None:
+    service.hold("orders", {0: 40})
+    code, lines = run(
+        *("compaction", str(tmp_path / "table"), "--topic", "orders", "--url", service.url),
+        *("--output", "json", "--master", "local[2]", *SMALL),
+    )
+
+    assert code == 0, lines
+    [told] = [json.loads(line) for line in lines if line.startswith("{")]
+    assert (told["command"], told["outcome"], told["keys"]) == ("compaction", "done", 10)
+
+
 def test_an_error_is_told_as_json_too(tmp_path: Path) -> None:
+    metrics = tmp_path / "eruca.prom"
     result = said_by(
         *("export", "--to", f"delta:{tmp_path}/table", "--topic", "orders", "--url", NOWHERE),
-        *("--option", "retrySeconds=0.1", "--output", "json"),
+        *("--option", "retrySeconds=0.1", "--output", "json", "--metrics-file", str(metrics)),
     )
 
     told = json.loads(result.stdout)
     assert (told["outcome"], told["error"]) == ("retry", "UnavailableError")
+    assert 'outcome="retry",target="delta:' in metrics.read_text()
     assert isinstance(result.exception, UnavailableError)
 
 

@@ -38,6 +38,20 @@ Damaged = Annotated[
         " has the fault in the column damage, a replay does not send it)"
     ),
 ]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="write metrics of the run to this file, NAME.prom, for node_exporter's textfile"
+        " collector; needs prometheus_client"
+    ),
+]
+PushGateway = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="push metrics of the run to this Pushgateway"),
+]
+Output = Annotated[
+    Literal["text", "json"], typer.Option(help="json: one document that says what was done")
+]
 Out = Annotated[
     Path,
     typer.Option(

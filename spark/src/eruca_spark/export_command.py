@@ -14,12 +14,16 @@ from pyspark.sql import SparkSession
 from eruca.exporting.columns import arrow_schema
 from eruca.exporting.errors import OptionError
 from eruca.exporting.exported import Exported
+from eruca.exporting.job_metrics import MetricTargets, measured
 from eruca.exporting.options import Options
 from eruca_spark.body_schema import INFER, BodySchema, given_schema
 from eruca_spark.command_options import (
     Conf,
     Damaged,
     Master,
+    MetricsFile,
+    Output,
+    PushGateway,
     SourceOptions,
     Url,
     pairs_of,
@@ -29,7 +33,14 @@ from eruca_spark.export import LakeExported, run_export, waiting_rows
 from eruca_spark.lake import Lake, LakeError
 from eruca_spark.lake_files import LakeBusyError
 from eruca_spark.layout import Layout
-from eruca_spark.outcomes import DONE, INTERRUPTED, export_document, line_of, told_errors
+from eruca_spark.outcomes import (
+    DONE,
+    INTERRUPTED,
+    export_document,
+    line_of,
+    outcome_of,
+    told_errors,
+)
 from eruca_spark.progress import RowsBar
 from eruca_spark.shell import (
     check_master,
@@ -107,9 +118,9 @@ def export(
             " NAME=VALUE; may be repeated"
         ),
     ] = None,
-    output: Annotated[
-        Literal["text", "json"], typer.Option(help="json: one document that says what was done")
-    ] = "text",
+    output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     nothing_new_code: Annotated[
         int, typer.Option(min=0, max=125, help="the exit code if there was nothing to export")
     ] = DONE,
@@ -133,12 +144,15 @@ def export(
         "damaged": damaged,
     }
     Options.parse(options)
+    places = MetricTargets(metrics_file, push_gateway)
+    places.check()
     _check_lake_options(target, partition_by, target_file_mib, body_schema)
     schema = given_schema(body_schema) if body_schema not in (None, INFER) else None
     check_master(master)
     pairs_of(conf, "--conf")
     with (
         told_errors("export", is_told=output == "json"),
+        measured("export", target, places, outcome_of) as run,
         interruption() as interrupted,
     ):
         if is_table:
@@ -165,8 +179,9 @@ def export(
                     interrupted=interrupted,
                     is_quiet=output == "json",
                 )
-    if output == "json":
         document = export_document(target, done, is_interrupted=interrupted.is_set())
+        run.ended(document)
+    if output == "json":
         sys.stdout.write(f"{line_of(document)}\n")
     else:
         _say(done, held)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -20,13 +21,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from eruca.exporting.errors import OptionError, SourceError
+from eruca.exporting.job_metrics import MetricTargets, measured
 from eruca_spark.command_options import (
     Conf,
     Damaged,
     LakeOption,
     LanguageOption,
     Master,
+    MetricsFile,
     Out,
+    Output,
+    PushGateway,
     SourceOptions,
     Topics,
     Url,
@@ -41,7 +46,15 @@ from eruca_spark.lake import Lake, LakeError, Manifest, chain_faults
 from eruca_spark.lake_files import LakeBusyError
 from eruca_spark.maintain_command import maintain
 from eruca_spark.messages import sound
-from eruca_spark.outcomes import FAULT, INTERRUPTED, WRONG_USAGE, code_of
+from eruca_spark.outcomes import (
+    FAULT,
+    INTERRUPTED,
+    WRONG_USAGE,
+    code_of,
+    line_of,
+    outcome_of,
+    told_errors,
+)
 from eruca_spark.progress import shown_tasks
 from eruca_spark.replaying import SESSION_SETTINGS as REPLAY_SETTINGS
 from eruca_spark.replaying import replay
@@ -64,7 +77,7 @@ from eruca_spark.shell import (
     command_session,
     counted,
     error_console,
-    output_console,
+    progress_console,
 )
 from pyspark_eruca.replay_options import ReplayOptions
 
@@ -275,6 +288,7 @@ def compaction(
     by: Annotated[
         Literal["key", "sharding-key"], typer.Option(help="use the first key, or the sharding key")
     ] = "key",
+    output: Output = "text",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -282,14 +296,22 @@ def compaction(
     """Write the latest message of each key as Parquet."""
     topics = topics_of(topic, lake)
     source = source_of(lake, url, option, topics)
-    console = output_console()
-    with command_session("compaction", master, conf) as spark, source.held(spark):
+    console = progress_console(output)
+    with (
+        told_errors("compaction", is_told=output == "json"),
+        command_session("compaction", master, conf) as spark,
+        source.held(spark),
+    ):
         rows = _user_messages(source.sound_messages(spark, topics))
         latest = latest_by_key(rows, "key" if by == "key" else "sharding_key")
         with shown_tasks(spark, console, "compacting"):
             write_compacted(latest, table)
         count = spark.read.parquet(table).count()
-    console.print(f"{table} has the latest messages of {count:,} keys")
+    if output == "json":
+        document = {"command": "compaction", "outcome": "done", "target": table, "keys": count}
+        sys.stdout.write(f"{line_of(document)}\n")
+    else:
+        console.print(f"{table} has the latest messages of {count:,} keys")
 
 
 @app.command("replay")
@@ -324,6 +346,9 @@ def replay_command(
         bool, typer.Option(help="allow the messages' own topic as the target")
     ] = False,
     damaged: Damaged = "refuse",
+    output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -348,13 +373,26 @@ def replay_command(
     if since is not None:
         options["replayFrom"] = since
     ReplayOptions.parse(options)
-    console = output_console()
-    with command_session("replay", master, conf, REPLAY_SETTINGS) as spark, source.held(spark):
+    places = MetricTargets(metrics_file, push_gateway)
+    places.check()
+    console = progress_console(output)
+    with (
+        told_errors("replay", is_told=output == "json"),
+        measured("replay", to, places, outcome_of) as run,
+        command_session("replay", master, conf, REPLAY_SETTINGS) as spark,
+        source.held(spark),
+    ):
         rows = source.messages(spark, topics)
         if where is not None:
             rows = rows.where(where)
         with shown_tasks(spark, console, "replaying"):
             done = replay(rows, options, is_ordered=ordered)
+        outcome = "done" if done.sent else "nothing_new"
+        document = {"command": "replay", "outcome": outcome, "target": to, **asdict(done)}
+        run.ended(document)
+    if output == "json":
+        sys.stdout.write(f"{line_of(document)}\n")
+        return
     sent = counted(done.sent, "message")
     console.print(f"{sent} sent to {to}, already there: {done.skipped:,}")
     if done.damaged:

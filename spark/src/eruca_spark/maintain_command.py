@@ -6,16 +6,18 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import typer
 
+from eruca.exporting.job_metrics import MetricTargets, measured
+from eruca_spark.command_options import MetricsFile, Output, PushGateway
 from eruca_spark.lake import LakeError
 from eruca_spark.layout import DEFAULT_TARGET_MIB, Layout, stored_layout
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintained, Maintenance
-from eruca_spark.outcomes import line_of, told_errors
+from eruca_spark.outcomes import line_of, outcome_of, told_errors
 from eruca_spark.shell import counted, output_console
 
 _MIB: Final = 1024 * 1024
@@ -38,9 +40,9 @@ def maintain(
             min=0, help="days to keep before today (UTC); older ones are deleted; default: all"
         ),
     ] = None,
-    output: Annotated[
-        Literal["text", "json"], typer.Option(help="json: one document that says what was done")
-    ] = "text",
+    output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
 ) -> None:
     """Merge small files of a lake, and delete days that have expired.
 
@@ -48,7 +50,12 @@ def maintain(
 
     Exit codes: 0 done, 1 fault, 2 wrong usage, 75 run it again later.
     """
-    with told_errors("maintain", is_told=output == "json"):
+    places = MetricTargets(metrics_file, push_gateway)
+    places.check()
+    with (
+        told_errors("maintain", is_told=output == "json"),
+        measured("maintain", lake, places, outcome_of) as run,
+    ):
         root = lake_path(lake)
         folders = LocalFolders(root)
         layout = stored_layout(folders) or Layout()
@@ -56,9 +63,10 @@ def maintain(
         today = datetime.now(UTC).date()
         with folders.maintaining():
             done = Maintenance(folders).run(target_bytes, keep_days=keep, today=today)
-    if output == "json":
         outcome = "done" if done.has_changed else "nothing_new"
         document = {"command": "maintain", "outcome": outcome, "target": lake, **asdict(done)}
+        run.ended(document)
+    if output == "json":
         sys.stdout.write(f"{line_of(document)}\n")
     else:
         _say(lake, done)

@@ -44,6 +44,13 @@ def code_of(error_name: str) -> int:
     return RETRY if error_name in _RETRYABLE else FAULT
 
 
+def outcome_of(error: BaseException) -> Outcome:
+    """Return the outcome of a run that ended with an error."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return "retry" if code_of(name_of(error)) == RETRY else "fault"
+
+
 def export_document(target: str, done: Exported, *, is_interrupted: bool = False) -> dict[str, Any]:
     """Return what an export did, as ``--output json`` prints it."""
     outcome: Outcome = "done" if done.has_found_messages else "nothing_new"

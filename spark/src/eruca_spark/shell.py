@@ -82,6 +82,11 @@ def output_console() -> Console:
     return Console(highlight=False, markup=False, soft_wrap=True, width=width)
 
 
+def progress_console(output: str) -> Console:
+    """Return the console for progress and results; for JSON on stdout it is stderr."""
+    return error_console() if output == "json" else output_console()
+
+
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -44,6 +44,14 @@ def test_it_says_what_it_has_done_and_then_that_nothing_is_left(lake: Path) -> N
     assert len(data_files(lake)) == 1
 
 
+def test_it_publishes_metrics(lake: Path, tmp_path: Path) -> None:
+    file = tmp_path / "eruca.prom"
+    maintain(str(lake), "--metrics-file", str(file))
+
+    label = f'{{command="maintain",target="{lake}"}}'
+    assert f"eruca_job_last_run_merged_files{label} 3.0" in file.read_text()
+
+
 def test_it_tells_a_program_the_same(lake: Path) -> None:
     document = json.loads(maintain(lake.as_uri(), "--output", "json").stdout)
 

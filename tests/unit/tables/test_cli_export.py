@@ -157,6 +157,22 @@ def test_damaged_messages_are_refused_or_marked(service: ExportService, table: L
     assert [row["queue_offset"] for row in table.rows().to_pylist() if row["damage"]] == [17]
 
 
+def test_metrics_name_each_outcome(service: ExportService, tmp_path: Path) -> None:
+    table = LocalTable("delta", tmp_path)
+    file = tmp_path / "eruca.prom"
+    label = f'{{command="export",outcome="%s",target="{table.target}"}} 1.0'
+
+    exported(service.hold("orders", {0: 10}), table, "--metrics-file", str(file))
+    text = file.read_text()
+    assert f'eruca_job_last_run_rows{{command="export",target="{table.target}"}} 10.0' in text
+    assert "eruca_job_last_run_outcome" + label % "done" in text
+    exported(service, table, "--metrics-file", str(file))
+    assert "eruca_job_last_run_outcome" + label % "nothing_new" in file.read_text()
+    service.create_again("orders", {0: 5})
+    failed(service, table, "--metrics-file", str(file))
+    assert "eruca_job_last_run_outcome" + label % "fault" in file.read_text()
+
+
 def test_another_export_is_refused_with_a_code_of_its_own(
     service: ExportService, table: LocalTable
 ) -> None:

@@ -104,6 +104,18 @@ async def export(
             """ queue: '{"TOPIC/BROKER/QUEUE": OFFSET}'.""",
         ),
     ] = None,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For tables: write metrics of the run to FILE.prom, for node_exporter's textfile"
+            " collector; needs the extra 'prometheus'.",
+        ),
+    ] = None,
+    push_gateway: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="For tables: push metrics of the run to a Pushgateway."),
+    ] = None,
     query_url: Annotated[
         str | None,
         typer.Option(
@@ -141,6 +153,8 @@ async def export(
         "--retry-seconds": retry_seconds is not None,
         "--table-option": bool(table_option),
         "--adopt": adopt is not None,
+        "--metrics-file": metrics_file is not None,
+        "--push-gateway": push_gateway is not None,
     }
     if not is_table(to):
         _refuse(only_tables, "tables, delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
@@ -172,6 +186,8 @@ async def export(
         retry_seconds=retry_seconds or RETRY_SECONDS,
         table_options=_pairs(table_option or []),
         adopt=adopt,
+        metrics_file=metrics_file,
+        push_gateway=push_gateway,
         query_url=query_url,
     )
     return await export_to_table(session, request)

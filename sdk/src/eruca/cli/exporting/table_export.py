@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -37,6 +38,8 @@ class TableRequest:
     retry_seconds: float  # without progress
     table_options: Mapping[str, str]  # of the catalogue or the storage
     adopt: str | None  # JSON: where to continue a table that does not say it
+    metrics_file: Path | None
+    push_gateway: str | None
     query_url: str | None
 
 
@@ -46,24 +49,35 @@ async def export_to_table(session: Session, request: TableRequest) -> int:
     Ctrl-C and SIGTERM end it at once. The next run continues.
     """
     from eruca.exporting.errors import OptionError, SourceError, UnavailableError
+    from eruca.exporting.job_metrics import MetricTargets, measured
     from eruca.tables.batches import TableBusyError, TableError
 
+    places = MetricTargets(request.metrics_file, request.push_gateway)
     urls = await _query_urls(session, request.query_url)
     try:
+        places.check()
         options = _options(session, request, urls)
     except OptionError as error:
         raise typer.BadParameter(str(error)) from error
     try:
         # It blocks the event loop, on which nothing else runs.
-        with _ended_by_signals():
+        with (
+            _ended_by_signals(),
+            measured("export", request.target, places, _outcome_of) as run,
+        ):
             done = _exported(request, options)
+            document = _document(request.target, done)
+            run.ended(document)
     except (TableBusyError, UnavailableError) as error:
         report(session, str(error), {"code": "try-again-later", "detail": str(error)})
         return EXIT_RETRY
     except (TableError, SourceError) as error:
         report(session, str(error), {"code": "export-failed", "detail": str(error)})
         return EXIT_FAILED
-    _show(session, request.target, done)
+    if session.is_json:
+        session.show_json(document)
+    else:
+        _show(session, request.target, done)
     return 0
 
 
@@ -143,11 +157,21 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _outcome_of(error: BaseException) -> str:
+    from eruca.exporting.errors import UnavailableError
+    from eruca.tables.batches import TableBusyError
+
+    if isinstance(error, SystemExit):  # by a signal
+        return "interrupted"
+    return "retry" if isinstance(error, TableBusyError | UnavailableError) else "fault"
+
+
+def _document(target: str, done: Exported) -> dict[str, Any]:
+    outcome = "done" if done.has_found_messages else "nothing_new"
+    return {"outcome": outcome, "target": target, **asdict(done)}
+
+
 def _show(session: Session, target: str, done: Exported) -> None:
-    if session.is_json:
-        outcome = "done" if done.has_found_messages else "nothing_new"
-        session.show_json({"outcome": outcome, "target": target, **asdict(done)})
-        return
     batches = counted(done.batches, "batch", "batches")
     session.say(f"{target}: {counted(done.rows, 'message')} in {batches}")
     if done.missing_rows:

@@ -1,0 +1,114 @@
+"""Metrics of jobs: the last run, in a file or pushed; never a reason for a job to fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from eruca.exporting.errors import OptionError
+from eruca.exporting.job_metrics import MetricTargets, measured
+
+DONE = {"command": "export", "outcome": "done", "rows": 120, "batches": 2, "rows_by_topic": {}}
+LABELS = {"command": "export", "target": "delta:/data/orders"}
+
+
+def samples(text: str) -> dict[str, float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert LABELS.items() <= sample.labels.items()
+            outcome = sample.labels.get("outcome")
+            found[f"{sample.name}:{outcome}" if outcome else sample.name] = sample.value
+    return found
+
+
+def ran(places: MetricTargets, error: Exception | None = None) -> None:
+    with measured("export", LABELS["target"], places, lambda _: "retry") as run:
+        if error is not None:
+            raise error
+        run.ended(DONE)
+
+
+def test_a_run_is_written_in_prometheus_s_format(tmp_path: Path) -> None:
+    file = tmp_path / "eruca.prom"
+    ran(MetricTargets(file, None))
+
+    found = samples(file.read_text())
+    assert found["eruca_job_last_run_rows"] == 120
+    assert found["eruca_job_last_run_outcome:done"] == 1
+    assert found["eruca_job_last_run_outcome:fault"] == 0
+    assert found["eruca_job_last_run_timestamp_seconds"] > 1.7e9
+    assert [path.name for path in tmp_path.iterdir()] == ["eruca.prom"]  # nothing temporary
+
+
+def test_a_failure_keeps_the_time_of_the_last_success(tmp_path: Path) -> None:
+    file = tmp_path / "eruca.prom"
+    ran(MetricTargets(file, None))
+    before = samples(file.read_text())
+    with pytest.raises(OSError, match="away"):
+        ran(MetricTargets(file, None), OSError("away"))
+
+    after = samples(file.read_text())
+    success = "eruca_job_last_success_timestamp_seconds"
+    assert after[success] == before[success]
+    assert after["eruca_job_last_run_outcome:retry"] == 1
+    assert "eruca_job_last_run_rows" not in after
+
+
+@contextmanager
+def gateway(bodies: list[tuple[str, str, str]], status: int = 200) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            bodies.append((self.command, self.path, body.decode()))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_run_is_pushed_to_its_group() -> None:
+    bodies: list[tuple[str, str, str]] = []
+    with gateway(bodies) as url:
+        ran(MetricTargets(None, url))
+
+    [(_, path, body)] = bodies
+    assert path.startswith("/metrics/job/eruca/")
+    assert "/command/export" in path
+    assert samples(body)["eruca_job_last_run_batches"] == 2
+
+
+def test_metrics_that_cannot_be_published_fail_no_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gateway([], status=500) as url:
+        ran(MetricTargets(tmp_path / "no" / "such" / "directory.prom", url))
+    ran(MetricTargets(None, "http://127.0.0.1:1"))
+
+    said = capsys.readouterr().err
+    assert "metrics are not written to" in said
+    assert said.count("metrics are not pushed to") == 2
+
+
+def test_a_missing_package_is_refused_before_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca.exporting.job_metrics.find_spec", lambda _: None)
+    MetricTargets(None, None).check()
+    with pytest.raises(OptionError, match="extra prometheus of"):
+        MetricTargets(None, "http://127.0.0.1:9091").check()
