@@ -8,9 +8,9 @@ import pytest
 
 from eruca.contract.properties import encode_properties
 from eruca.contract.records import encode_record
-from eruca_broker.core.batches.record_proof import TIMESTAMP_MAX
 from eruca_broker.core.records.half_messages import wait_of
 from eruca_broker.core.records.scheduled import Wait
+from eruca_broker.core.records.times import TIMESTAMP_MAX
 from support.records import example_record
 
 NOW_MS = 1_800_000_000_000

@@ -50,9 +50,9 @@ from eruca.contract.records import (
 from eruca_broker.core.batches.delayed_records import SUSPICIOUS, refuse_delayed
 from eruca_broker.core.native.library import CRC32_AT, ExpectedRecord
 from eruca_broker.core.properties.found import prefix_hash
+from eruca_broker.core.records.times import TIMESTAMP_MAX
 
 _SYS_FLAGS_REFUSED: Final = ~(int(SysFlag.COMPRESSED) | COMPRESSION_MASK | HOST_BITS)
-TIMESTAMP_MAX: Final = 253_402_300_799_999  # ms; the last of year 9999, the maximum of RFC 3339
 _PROPERTIES_HEAD_SIZE: Final = 2  # bytes of the properties' length
 
 WRONG_SUM: Final = "the sizes do not add up to the records"

@@ -31,7 +31,6 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca.core.messages.delay_levels import TIMER_UNITS
-from eruca_broker.core.batches.record_proof import TIMESTAMP_MAX
 from eruca_broker.core.records.own_records import own_records
 from eruca_broker.core.records.scheduled import (
     WAITING_NAMES,
@@ -45,6 +44,7 @@ from eruca_broker.core.records.scheduled import (
     sys_flag_of,
     waiting,
 )
+from eruca_broker.core.records.times import TIMESTAMP_MAX
 
 HALF_PLACE: Final = Destination(HALF_TOPIC, 0)
 OP_PLACE: Final = Destination(OP_HALF_TOPIC, 0)

@@ -13,18 +13,18 @@ from typing import Final
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MS: Final = timedelta(milliseconds=1)
 _MS_MIN: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MS
-_MS_MAX: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MS
+TIMESTAMP_MAX: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MS  # ms; end of year 9999
 
 
 def rfc3339(ms: int) -> str:
     """Return the time *ms* milliseconds after the epoch, as in ``2026-11-21T08:00:00.123Z``."""
-    seconds, rest = divmod(min(max(ms, _MS_MIN), _MS_MAX), 1000)
+    seconds, rest = divmod(min(max(ms, _MS_MIN), TIMESTAMP_MAX), 1000)
     return f"{_whole_second(seconds)}.{rest:03d}Z"
 
 
 def moment(ms: int) -> datetime:
     """Return the time *ms* milliseconds after the epoch as an aware datetime."""
-    return _EPOCH + min(max(ms, _MS_MIN), _MS_MAX) * _MS
+    return _EPOCH + min(max(ms, _MS_MIN), TIMESTAMP_MAX) * _MS
 
 
 def ms_of(when: datetime) -> int:
