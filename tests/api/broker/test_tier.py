@@ -128,6 +128,36 @@ async def test_the_feed_and_single_records_answer_the_same_bytes_before_and_afte
     assert (told["records"][0]["log_offset"], told["min_offset"]) == (0, 0)
 
 
+async def test_a_key_is_found_on_the_pages_of_the_tier(
+    app: ServiceApp, client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    places = [(await client.get(QUEUE, params={"offset": n, "count_max": 1})) for n in (0, 39)]
+    ids = [answer.json()["messages"][0]["message_id"] for answer in places]
+    await tier_and_delete(app)
+    path = "/topics/orders/messages"
+
+    pages: list[dict[str, Any]] = []
+    for message_id in ids:
+        cursor: dict[str, str] = {}
+        while True:
+            page = (await client.get(path, params={"key": message_id} | cursor)).json()
+            pages.append(page)
+            if page["next_cursor"] is None:
+                break
+            cursor = {"cursor": page["next_cursor"]}
+    (tmp_path / "tier").rename(tmp_path / "away")
+    tiering_of(app).cache._files.clear()
+    first = await client.get(path, params={"key": ids[0]})
+    refused = await client.get(path, params={"key": ids[0], "cursor": first.json()["next_cursor"]})
+
+    found = [one["message_id"] for page in pages for one in page["messages"]]
+    assert found == ids
+    assert all(page["is_complete"] == (page["next_cursor"] is None) for page in pages)
+    assert (first.status_code, first.json()["messages"]) == (200, [])
+    assert first.json()["is_complete"] is False
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+
+
 async def test_the_feed_of_a_tier_that_is_away_is_refused_and_told_when_to_repeat(
     app: ServiceApp, client: httpx.AsyncClient, tmp_path: Path
 ) -> None:

@@ -391,6 +391,11 @@ class AsyncAdmin:
                         "the record at %s cannot be read; it may have the key %r: %s",
                         *(url, key, damaged.reason),
                     )
+                if page.incomplete is not None:
+                    _logger.warning(
+                        "the search of %s for the key %r is incomplete: %s",
+                        *(url, key, page.incomplete),
+                    )
                 cursor = page.next_cursor
                 if cursor is None:
                     break

@@ -220,14 +220,15 @@ class DamagedRecord(Struct, frozen=True, kw_only=True):
 class FoundMessages(Struct, frozen=True):
     """Result of a look-up by key, newest first.
 
-    ``is_complete`` is false if further bodies would have made the answer too large, or if damaged
-    records may have the key.
+    ``is_complete`` is false if there may be more on the next page, if damaged records may have the
+    key, or if something was not searched.
     """
 
     messages: list[PulledMessage]
     is_complete: bool
     next_cursor: str | None = None  # null: there are no more
     damaged: list[DamagedRecord] = []  # records that may have the key
+    incomplete: str | None = None  # what this page has not searched; null: nothing
 
 
 class QueuePosition(

@@ -6,23 +6,15 @@ keys themselves, so a collision returns no other key's messages.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
 
-from eruca.contract.messages import DamagedRecord
-from eruca.contract.records import Record
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
-
-
-class Found(NamedTuple):
-    """Result of a look-up."""
-
-    records: list[Record]
-    damaged: list[DamagedRecord]  # that may be among them
+from eruca_broker.store.tiered_keys import FoundByKey
 
 
 class Finder:
-    """Looks messages up in this broker's key index."""
+    """Looks messages up in this broker's key index, and in its tier."""
 
     def __init__(self, store: MessageStore, topics: Topics) -> None:
         self._store = store
@@ -38,13 +30,13 @@ class Finder:
         end_ms: int,
         before_offset: int | None = None,
         reader: str,
-    ) -> Found:
+    ) -> FoundByKey:
         """Return messages of *topic* that have *key*, or it as their unique id, newest first.
 
         The times are the broker's store times, both inclusive. With *before_offset*, only records
         before that log offset are returned, where the preceding page ended. A damaged record may
-        have the key, so damaged ones are returned beside the messages. *reader* pays for what is
-        not in memory.
+        have the key, so damaged ones are returned beside the messages. With a tier, a page may end
+        with a log offset before which there may be more. *reader* pays for what is not in memory.
 
         Raises:
             PostponedError: Files of the index, or records, are not in memory.
@@ -52,17 +44,13 @@ class Finder:
         """
         self._topics.get(topic)
 
-        def look() -> Found:
-            damaged: list[DamagedRecord] = []
-            records = self._store.log.by_key(
-                topic,
-                key,
-                count_max=count_max,
-                begin_ms=begin_ms,
-                end_ms=end_ms,
-                before_offset=before_offset,
-                damaged=damaged,
-            )
-            return Found(records, damaged)
-
+        look = partial(
+            self._store.keys.find,
+            topic,
+            key,
+            count_max=count_max,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            before_offset=before_offset,
+        )
         return self._store.cold.attempt(reader, look)

@@ -491,9 +491,14 @@ def _indexed_keys(columns: RecordColumns, found: FoundProperties) -> Keys:
     return indexed
 
 
+def indexed_keys(columns: RecordColumns, topics: TopicColumn) -> Keys:
+    """Return the keys that the key index gets of these records."""
+    return _indexed_keys(columns, _found_in(columns, topics))
+
+
 def keyed_offsets(columns: RecordColumns, topics: TopicColumn, base_offset: int) -> list[int]:
     """Return the log offsets of the records that have keys to be indexed, ascending."""
-    rows = np.unique(_indexed_keys(columns, _found_in(columns, topics))["record"])
+    rows = np.unique(indexed_keys(columns, topics)["record"])
     offsets: list[int] = (columns.starts[rows] + base_offset).tolist()
     return offsets
 

@@ -56,6 +56,14 @@ def outside_log(log_offset: int, begin: int, end: int) -> RecordNotFoundError:
     )
 
 
+def has_key(record: Record, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+    """Tell whether a record is a topic's message with a key, or with it as its unique id."""
+    if record.topic != topic or not begin_ms <= record.store_timestamp <= end_ms:
+        return False
+    properties = record.property_map()
+    return properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS))
+
+
 class LogReader:
     """Reads the log of one store; finds records by its key index."""
 
@@ -275,13 +283,8 @@ class LogReader:
         if before_offset is not None:  # skip the records of earlier pages unread
             offsets = (offset for offset in offsets if offset < before_offset)
         for record in self._candidates(offsets, lowest, damaged):
-            properties = record.property_map()
-            if (
-                record.topic == topic
-                and begin_ms <= record.store_timestamp <= end_ms
-                and (properties.get(UNIQ_KEY) == key or key in split_keys(properties.get(KEYS)))
-                and (is_wanted is None or is_wanted(record))
-            ):
+            is_it = has_key(record, topic, key, begin_ms, end_ms)
+            if is_it and (is_wanted is None or is_wanted(record)):
                 found.append(record)
                 if len(found) == count_max:
                     break

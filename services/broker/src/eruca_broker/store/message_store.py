@@ -96,6 +96,7 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.past_states import PastStates
 from eruca_broker.store.state.published_fold import PublishedFold
 from eruca_broker.store.state.state_snapshots import StateSnapshots
+from eruca_broker.store.tiered_keys import TieredKeys
 from eruca_broker.store.tiered_log import TieredLog
 from eruca_broker.store.traced_writer import TracedWriter
 from eruca_broker.store.writer import Writer
@@ -204,6 +205,7 @@ class MessageStore:
             state=self.state,
         )
         self.whole_log = TieredLog(self.log, self.state)
+        self.keys = TieredKeys(self.log, self.whole_log, self.state)
         self._copying = asyncio.Lock()
         self._doubted_from = recovered.doubted_from
         self._is_marked = is_marked

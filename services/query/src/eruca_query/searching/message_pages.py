@@ -285,8 +285,8 @@ def _too_many(answer: KeyAnswer) -> str | None:
     """Return why a broker may have more messages with a key than it returned; None: it has not."""
     if not answer.is_complete:
         return (
-            "beyond the read model, it has more messages with this key than the newest "
-            f"{len(answer.messages)}, which fill one answer"
+            "beyond the read model, it may have more messages with this key than the newest "
+            f"{len(answer.messages)}, which are its first page"
         )
     return None
 

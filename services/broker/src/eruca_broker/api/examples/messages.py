@@ -78,6 +78,7 @@ FOUND_MESSAGES: Final = {
     "is_complete": True,
     "next_cursor": None,
     "damaged": [],
+    "incomplete": None,
 }
 LOG_RECORD: Final = {
     "log_offset": 8_201_544,

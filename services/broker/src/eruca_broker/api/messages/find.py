@@ -11,8 +11,7 @@ from eruca.contract.access import Right
 from eruca.contract.errors import OverloadedError, TopicNotFoundError, ValidationError
 from eruca.contract.fields import OFFSET_MAX, Moment, TopicName
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, KEY_SIZE_MAX, PULL_SIZE_MAX
-from eruca.contract.messages import DamagedRecord, FoundMessages
-from eruca.contract.records import Record
+from eruca.contract.messages import FoundMessages
 from eruca_access.needs import to
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.core.records.rendering import render
@@ -20,6 +19,7 @@ from eruca_broker.core.records.times import ms_not_before
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.replication.absence import Absence
+from eruca_broker.store.tiered_keys import FoundByKey
 from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
@@ -63,8 +63,10 @@ class FindMessages(HotEndpoint):
 
     Every message acknowledged before the request is found. Follow `next_cursor` until it is null.
     Then `is_complete` is true, unless `damaged` lists records to which the index leads: they may
-    have the key. A page ends with `limit` messages, or earlier if the bodies would make it too
-    large. Messages stored meanwhile do not shift pages.
+    have the key, or `incomplete` says what was not searched. A page ends with `limit` messages, or
+    earlier if the bodies would make it too large. With a tier, it also ends where the broker's disk
+    begins, and after a bounded part of the tier, perhaps without a message. A page of the tier is
+    503 while that cannot be read. Messages stored meanwhile do not shift pages.
     """
 
     def __init__(self, finder: Finder, absence: Absence, in_flight: ConsumeBudget) -> None:
@@ -120,7 +122,7 @@ class FindMessages(HotEndpoint):
     def handle(self, exchange: Exchange) -> None:
         """Answer with a page of the messages that are found."""
         wanted: _Wanted = exchange.request.meaning
-        records, damaged = self._finder.by_key(
+        found = self._finder.by_key(
             wanted.topic,
             wanted.key,
             count_max=wanted.limit + 1,  # the last one only shows that there are more
@@ -129,28 +131,38 @@ class FindMessages(HotEndpoint):
             before_offset=wanted.before_offset,
             reader=client_of(exchange.client),
         )
-        self._absence.check(is_found=bool(records or damaged))
-        encoded = _ENCODER.encode(_page(records, damaged, wanted.limit))
+        is_found = bool(found.records or found.damaged) or found.rest is not None
+        self._absence.check(is_found=is_found)
+        encoded = _ENCODER.encode(_page(found, wanted.limit))
         exchange.take(self._in_flight, len(encoded))
         exchange.answer(JSON_OK, encoded)
 
 
-def _page(records: list[Record], damaged: list[DamagedRecord], limit: int) -> FoundMessages:
+def _page(page: FoundByKey, limit: int) -> FoundMessages:
     """Return the first *limit* messages, or fewer if their bodies are large."""
     found = []
     room = PULL_SIZE_MAX
-    for record in records[:limit]:
+    for record in page.records[:limit]:
         if room <= 0:
             break
         message, body_size = render(record, body_room=room)
         found.append(message)
         room -= body_size
-    following = len(found) < len(records)
+    before = page.rest
+    if len(found) < len(page.records):
+        before = page.records[len(found) - 1].log_offset
+    incomplete = None
+    if page.without_keys:
+        incomplete = (
+            f"{len(page.without_keys)} segments of the tier, from log offset "
+            f"{min(page.without_keys)} on, were uploaded without their keys, and not searched"
+        )
     return FoundMessages(
         messages=found,
-        is_complete=not (following or damaged),
-        next_cursor=encode_cursor(str(records[len(found) - 1].log_offset)) if following else None,
-        damaged=damaged,
+        is_complete=before is None and not page.damaged and incomplete is None,
+        next_cursor=None if before is None else encode_cursor(str(before)),
+        damaged=page.damaged,
+        incomplete=incomplete,
     )
 
 

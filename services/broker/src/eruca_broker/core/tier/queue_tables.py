@@ -5,6 +5,11 @@ A side object has the consume queues' entries of one segment, as the broker's fi
     head      this module's, encoded as MessagePack
     entries   20 bytes each (core/consume_queue_entry.py), by queue, in queue order
     times     store times of the same messages, i64 big-endian, ms since 1970
+    keys      8 bytes for each key of a message, u64 little-endian, ascending: above, the hash by
+              which the key index finds it; below, the record's place in the segment
+
+The head has the hash of every 4,096th key, so a look-up reads one stretch of 64 KiB. Objects of
+format 1 have no keys, nor have segments with too many of them.
 
 The head has a **run** for each queue: consecutive offsets. A topic that was deleted and created
 again has the same queues from 0 on, so a run has the log offset of its first message: a run from
@@ -31,6 +36,11 @@ Key: TypeAlias = tuple[str, int]
 
 TIME_SIZE: Final = 8  # bytes
 TIME_DTYPE: Final = np.dtype(">i8")
+KEY_SIZE: Final = 8  # bytes
+KEY_DTYPE: Final = np.dtype("<u8")
+FENCE_DTYPE: Final = np.dtype("<u4")
+FENCE_ROWS: Final = 4_096  # keys between two of which the head has the hash
+_PLACE_BITS: Final = 32
 _RUN_DTYPE: Final = np.dtype(
     [
         ("topic", "<u4"),
@@ -73,9 +83,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     side_digests: bytes  # … of what follows the head
     topics: list[str]
     runs: bytes
+    key_count: int | None = None  # None: it has no keys
+    key_fences: bytes = b""  # the hash of every FENCE_ROWS-th key
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_READABLE: Final = (1, 2)
 
 
 class QueueTable:
@@ -97,13 +110,28 @@ class QueueTable:
         digests = len(head.segment_digests), len(head.side_digests)
         if digests != (chunks[0] * DIGEST_SIZE, chunks[1] * DIGEST_SIZE):
             raise InvalidHeadError("its digests are not those of its chunks")
+        self._fences: NDArray[np.uint32] = np.frombuffer(head.key_fences, FENCE_DTYPE)
+        if len(self._fences) != -(-(head.key_count or 0) // FENCE_ROWS):
+            raise InvalidHeadError("its fences are not those of its keys")
         if len(self._places) and (np.diff(self._places) < 0).any():
             raise InvalidHeadError("its queues are not in order")
 
     @property
     def body_size(self) -> int:
         """Bytes after the head."""
+        return self.keys_at + (self.head.key_count or 0) * KEY_SIZE
+
+    @property
+    def keys_at(self) -> int:
+        """The position of the first key after the head."""
         return self.head.entry_count * (ENTRY_SIZE + TIME_SIZE)
+
+    def keys_near(self, key_hash: int) -> tuple[int, int]:
+        """Return the first of the keys among which are all with a hash, and the one after them."""
+        above = np.uint32(key_hash & 0xFFFF_FFFF)
+        first = max(int(np.searchsorted(self._fences, above)) - 1, 0) * FENCE_ROWS
+        last = int(np.searchsorted(self._fences, above, side="right")) * FENCE_ROWS
+        return first, min(last, self.head.key_count or 0)
 
     @property
     def times_at(self) -> int:
@@ -125,6 +153,26 @@ class QueueTable:
         """Return the last run of each queue."""
         topics = self.head.topics
         return {(topics[row[0]], row[1]): Run(*row[2:]) for row in self._runs.tolist()}
+
+
+def key_rows(hashes: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return rows of keys, not in order."""
+    above = hashes.view(np.uint32).astype(np.uint64) << np.uint64(_PLACE_BITS)
+    rows: NDArray[np.uint64] = above | places.astype(np.uint64)
+    return rows
+
+
+def fences_of(rows: NDArray[np.uint64]) -> bytes:
+    """Return the fences of *rows*, which ascend."""
+    return (rows[::FENCE_ROWS] >> np.uint64(_PLACE_BITS)).astype(FENCE_DTYPE).tobytes()
+
+
+def places_with(rows: NDArray[np.uint64], key_hash: int) -> list[int]:
+    """Return the places in the segment of records that may have a key, the latest first."""
+    above = np.uint64(key_hash & 0xFFFF_FFFF)
+    found = rows[rows >> np.uint64(_PLACE_BITS) == above] & np.uint64(0xFFFF_FFFF)
+    places: list[int] = np.unique(found)[::-1].astype(np.int64).tolist()
+    return places
 
 
 def run_with(runs: Iterable[Run], offset: int) -> Run | None:
@@ -168,6 +216,8 @@ def encoded(
     chunk_size: int,
     segment_digests: bytes,
     side_digests: bytes,
+    key_count: int | None = None,
+    key_fences: bytes = b"",
 ) -> bytes:
     """Return the bytes of a head; *runs* have their places."""
     topics = sorted({topic for topic, _ in runs})
@@ -184,6 +234,8 @@ def encoded(
             side_digests=side_digests,
             topics=topics,
             runs=np.array(rows, _RUN_DTYPE).tobytes(),
+            key_count=key_count,
+            key_fences=key_fences,
         )
     )
 
@@ -196,8 +248,8 @@ def decoded(data: bytes) -> QueueTable:
     """
     try:
         version = msgspec.msgpack.decode(data, type=dict).get("format")
-        if version != FORMAT:
-            raise InvalidHeadError(f"expected format {FORMAT}, found {version}")
+        if version not in _READABLE:
+            raise InvalidHeadError(f"expected format {FORMAT} or earlier, found {version}")
         return QueueTable(msgspec.msgpack.decode(data, type=Head))
     except (msgspec.DecodeError, ValueError) as error:
         if isinstance(error, InvalidHeadError):

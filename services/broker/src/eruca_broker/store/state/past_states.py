@@ -136,8 +136,8 @@ class PastStates:
     async def _before(self, log_offset: int, about: About) -> PastState:
         if log_offset < self._reader.min_offset:
             raise UnknownPastError(
-                f"the log begins at {self._reader.min_offset}; retention has deleted what was "
-                "before"
+                f"the log on the broker's disk begins at {self._reader.min_offset}; retention has "
+                "deleted what was before, and no state is folded from a tier"
             )
         queue = self._queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
         end = None if queue is None else _first_from(queue, log_offset)

@@ -25,6 +25,8 @@ from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, Entries, view_entr
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.tier.manifests import DIGEST_SIZE, Manifest, TierSegment, log_begin
 from eruca_broker.core.tier.queue_tables import (
+    KEY_DTYPE,
+    KEY_SIZE,
     TIME_SIZE,
     InvalidHeadError,
     Key,
@@ -32,6 +34,7 @@ from eruca_broker.core.tier.queue_tables import (
     Run,
     begin_of,
     decoded,
+    places_with,
     run_with,
     segment_with,
 )
@@ -232,6 +235,30 @@ class TierReader:
             TierQueue(self, place.segment, place.table, run, 0)
             for run in place.table.runs_of(queue, 0)
         ]
+
+    def segments_before(self, log_offset: int) -> list[TierSegment]:
+        """Return the segments that begin before *log_offset*, the last one first."""
+        return [one for one in reversed(self._segments()) if one.base < log_offset]
+
+    def keyed(self, place: Place, key_hash: int) -> list[int] | None:
+        """Return the log offsets of a segment's records that may have a key, the latest first.
+
+        None: its side object has no keys.
+
+        Raises:
+            NotInMemoryError: Something needed is not here, in an attempt.
+            UnavailableError: The same, outside an attempt.
+        """
+        table = place.table
+        if table.head.key_count is None:
+            return None
+        first, last = table.keys_near(key_hash)
+        if first >= last:
+            return []
+        begin, end = (table.keys_at + row * KEY_SIZE for row in (first, last))
+        data = self.bytes_of(place.segment, table, begin, end, is_side=True)
+        rows = np.frombuffer(data, KEY_DTYPE)
+        return [place.segment.base + one for one in places_with(rows, key_hash)]
 
     def bytes_of(
         self, segment: TierSegment, table: QueueTable, begin: int, end: int, *, is_side: bool

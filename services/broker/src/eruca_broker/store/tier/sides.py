@@ -1,8 +1,9 @@
 """Side objects: the consume queues' entries of one segment, built from its records.
 
-The segment is walked twice: first to verify each record and to count the messages of each queue,
-then to put the entries where they belong, in a file. So memory is needed for runs, not for
-messages. Everything is a generator of small steps, which the caller runs in a thread with pauses.
+The segment is walked several times: first to verify each record and to count the messages of each
+queue, then to put the entries where they belong, in a file. At last its keys are put behind them,
+and sorted. So memory is needed for runs, not for messages, and while keys are sorted, for them.
+Everything is a generator of small steps, which the caller runs in a thread with pauses.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ import numpy as np
 from eruca_broker.core.consume_queue_entry import ENTRY_DTYPE, ENTRY_SIZE
 from eruca_broker.core.log.recovery import walk
 from eruca_broker.core.tier.queue_tables import (
+    KEY_DTYPE,
+    KEY_SIZE,
     TIME_DTYPE,
     TIME_SIZE,
     Key,
     Run,
     carried,
     encoded,
+    fences_of,
+    key_rows,
     placed,
 )
-from eruca_broker.store.dispatcher import queue_runs
+from eruca_broker.store.dispatcher import indexed_keys, queue_runs
 
 CHUNK_SIZE: Final = 4 * 1024 * 1024  # bytes that are fetched from the tier together
+KEYS_MAX: Final = 1 << 24  # of a segment; one with more has none in its side object
 _READ_SIZE: Final = 1024 * 1024
 
 
@@ -56,6 +62,7 @@ class _Survey:
     def __init__(self) -> None:
         self.runs: dict[Key, list[Run]] = {}
         self.records = 0
+        self.key_count = 0
         self.first_ms = 0
         self.last_ms = 0
 
@@ -91,7 +98,9 @@ def side_of(
         yield from _surveyed(segment, base_offset, survey)
         runs = placed(carried(before, survey.runs, is_current))
         count = sum(run.messages for of_one in runs.values() for run in of_one)
-        body_size = count * (ENTRY_SIZE + TIME_SIZE)
+        key_count = survey.key_count if survey.key_count <= KEYS_MAX else None
+        fences: list[bytes] = []
+        body_size = count * (ENTRY_SIZE + TIME_SIZE) + (key_count or 0) * KEY_SIZE
         body_path.parent.mkdir(exist_ok=True)
         with body_path.open("wb+") as body:
             if body_size:
@@ -100,6 +109,8 @@ def side_of(
                 yield  # a step of its own
                 with mmap.mmap(body.fileno(), body_size) as room:
                     yield from _filled(segment, base_offset, runs, count, room)
+                    if key_count:
+                        yield from _keyed(segment, base_offset, key_count, room, fences)
     segment_digests: list[bytes] = []
     yield from digests_of(path, chunk_size, segment_digests)
     side_digests: list[bytes] = []
@@ -111,6 +122,8 @@ def side_of(
         chunk_size=chunk_size,
         segment_digests=b"".join(segment_digests),
         side_digests=b"".join(side_digests),
+        key_count=key_count,
+        key_fences=b"".join(fences),
     )
     done(
         Side(
@@ -171,6 +184,7 @@ def _surveyed(segment: mmap.mmap, base_offset: int, survey: _Survey) -> Iterator
             survey.first_ms = survey.first_ms or int(times[0])
             survey.last_ms = int(times.max())
             survey.records += len(step.columns.starts)
+            survey.key_count += len(indexed_keys(step.columns, step.topics))
             for run in queue_runs(step.columns, step.topics, base_offset):
                 _extend(survey.runs.setdefault(run.key, []), run.first, run.entries)
         end, is_full = step.end, step.is_full
@@ -212,6 +226,27 @@ def _filled(
             yield
     finally:
         del entries, times  # else the mapping could not be closed
+
+
+def _keyed(
+    segment: mmap.mmap, base_offset: int, key_count: int, room: mmap.mmap, fences: list[bytes]
+) -> Iterator[None]:
+    """Put the keys of the segment's messages at the end of *room*; add their fences."""
+    rows = np.frombuffer(room, KEY_DTYPE, key_count, len(room) - key_count * KEY_SIZE)
+    try:
+        end = 0
+        for step in walk(segment, 0, base_offset):
+            if step.columns is not None:
+                keys = indexed_keys(step.columns, step.topics)
+                first, end = end, end + len(keys)
+                places = step.columns.starts[keys["record"]]
+                rows[first:end] = key_rows(keys["hash"].astype(np.int32), places)
+            yield
+        assert end == key_count, "both walks see the same records"
+        rows.sort()
+        fences.append(fences_of(rows))
+    finally:
+        del rows  # else the mapping could not be closed
 
 
 def remove(path: Path) -> None:

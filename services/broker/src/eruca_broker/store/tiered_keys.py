@@ -1,0 +1,135 @@
+"""Look-ups by key: first what is here, then page by page what only the tier has.
+
+A page is of one place. That of the log here is a look-up in its key index, and does not need the
+tier. It ends with a log offset to go on before, if the tier may have more. A page of the tier looks
+into a bounded number of segments, whose side objects have their keys, and reads a bounded number of
+chunks. So it always succeeds, unless the tier cannot be read: then it is refused (503), and nobody
+takes a key for missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from eruca.contract.hashing import key_hash
+from eruca.contract.messages import DamagedRecord
+from eruca.contract.records import Record
+from eruca_broker.core.damage import UnreadableRecordError
+from eruca_broker.core.state.state import BrokerState
+from eruca_broker.core.tier.manifests import TierSegment
+from eruca_broker.store.log_reader import has_key
+from eruca_broker.store.readable_log import ReadableLog
+from eruca_broker.store.tier.reader import CHUNKS_PER_READ_MAX
+from eruca_broker.store.tiered_log import TieredLog
+
+SEGMENTS_MAX: Final = 8  # of the tier, into which one page looks
+
+
+@dataclass(slots=True)
+class FoundByKey:
+    """A page of a look-up.
+
+    Attributes:
+        records: The newest first.
+        damaged: Records that may be among them.
+        rest: Log offset before which there may be more, behind *records*; None: there are none.
+        without_keys: Log offsets of segments of the tier that were passed: their side objects have
+            no keys.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    damaged: list[DamagedRecord] = field(default_factory=list)
+    rest: int | None = None
+    without_keys: list[int] = field(default_factory=list)
+
+
+class TieredKeys:
+    """Looks up keys in the log of one store, and in its tier.
+
+    Args:
+        log: The part that is here.
+        whole: The log with its part in the tier.
+        state: Knows when topics were created.
+    """
+
+    def __init__(self, log: ReadableLog, whole: TieredLog, state: BrokerState) -> None:
+        self._log = log
+        self._whole = whole
+        self._state = state
+
+    def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        before_offset: int | None,
+    ) -> FoundByKey:
+        """Return a page of a topic's messages with *key*; see :meth:`.ReadableLog.by_key`.
+
+        Raises:
+            NotInMemoryError: Bytes are not in memory, in an attempt.
+            UnavailableError: The index, or the tier, cannot be read now.
+        """
+        known = self._state.topics.get(topic)
+        since = known.created_at if known else 0
+        found = FoundByKey()
+        local, tier = self._log.min_offset, self._whole.tier
+        if tier is None or before_offset is None or before_offset > local:
+            found.records = self._log.by_key(
+                topic,
+                key,
+                count_max=count_max,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                before_offset=before_offset,
+                damaged=found.damaged,
+            )
+            if tier is not None and local > since:
+                is_known = tier.log_begin is not None
+                left = _within(tier.segments_before(local), since, begin_ms, end_ms)
+                found.rest = local if left or not is_known else None
+            return found
+        tier.known_begin()
+        hashed, chunks = key_hash(topic, key), set[int]()
+        segments = _within(tier.segments_before(before_offset), since, begin_ms, end_ms)
+        for segment in segments[:SEGMENTS_MAX]:
+            offsets = tier.keyed(tier.place_of(segment.base), hashed)
+            if offsets is None:
+                found.without_keys.append(segment.base)
+                continue
+            for offset in offsets:
+                if not since <= offset < before_offset:
+                    continue
+                chunks.add(offset // segment.chunk_size)
+                if len(chunks) > CHUNKS_PER_READ_MAX:
+                    found.rest = offset + 1
+                    return found
+                try:
+                    record = self._whole.record(offset)
+                except UnreadableRecordError as error:
+                    found.damaged.append(DamagedRecord(log_offset=offset, reason=error.detail))
+                    continue
+                if has_key(record, topic, key, begin_ms, end_ms):
+                    found.records.append(record)
+                    if len(found.records) == count_max:
+                        found.rest = offset
+                        return found
+        if len(segments) > SEGMENTS_MAX:
+            found.rest = segments[SEGMENTS_MAX - 1].base
+        return found
+
+
+def _within(
+    segments: Sequence[TierSegment], since: int, begin_ms: int, end_ms: int
+) -> list[TierSegment]:
+    """Return the segments that may have records from *since* on, stored in a time."""
+    return [
+        one
+        for one in segments
+        if one.end > since and one.last_ms >= begin_ms and one.first_ms <= end_ms
+    ]
