@@ -219,17 +219,32 @@ def _resolved(
 def _check_of(kind: Any) -> Callable[[Any], bool]:  # noqa: ANN401
     """Return the function that tells whether a value is of the type *kind*, as `_fits` does.
 
-    Most types are classes, and unions of classes: one call of isinstance, without a look at them.
+    It takes *kind* apart once. Most values are of a class: one call of isinstance.
     """
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    classes = tuple(_CLASSES.get(one, one) for one in kinds)
-    if not all(isinstance(one, type) and get_origin(one) is None for one in classes):
+    origin, arguments = get_origin(kind), get_args(kind)
+    kinds = arguments if origin in (Union, UnionType) else (kind,)
+    classes = tuple(_CLASSES.get(one, one) for one in kinds if _is_plain(_CLASSES.get(one, one)))
+    if len(classes) == len(kinds):
+        return lambda value: isinstance(value, classes)
+    if origin is Literal:
+        return lambda value: isinstance(value, str | int) and value in arguments
+    if origin is Callable:
+        return lambda value: callable(value) and _takes(value, arguments)
+    if len(kinds) == 1:
         return lambda value: _fits(value, kind)
+    others = [_check_of(one) for one in kinds if not _is_plain(_CLASSES.get(one, one))]
+    return lambda value: isinstance(value, classes) or any(fits(value) for fits in others)
+
+
+def _is_plain(kind: Any) -> bool:  # noqa: ANN401
+    """Tell whether *kind* is a class that isinstance supports."""
+    if not isinstance(kind, type) or get_origin(kind) is not None:
+        return False
     try:
-        isinstance(None, classes)
+        isinstance(None, kind)
     except TypeError:
-        return lambda value: _fits(value, kind)
-    return lambda value: isinstance(value, classes)
+        return False
+    return True
 
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
