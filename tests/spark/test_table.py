@@ -57,6 +57,17 @@ def test_the_format_is_found_by_its_name_and_has_every_column(
     }
 
 
+def test_sql_has_a_topic_as_a_temporary_view(spark: SparkSession, service: ExportService) -> None:
+    service.hold("orders", {0: 30, 1: 12})
+    options = f"OPTIONS (url '{service.url}', topic 'orders')"
+
+    spark.sql(f"CREATE TEMPORARY VIEW seen USING eruca {options}")
+    [row] = spark.sql("SELECT count(*), max(queue_offset) FROM seen WHERE tag = 'even'").collect()
+    spark.catalog.dropTempView("seen")
+
+    assert tuple(row) == (21, 28)
+
+
 def test_all_queues_are_read_in_tasks_of_the_size_wanted(
     spark: SparkSession, service: ExportService
 ) -> None:

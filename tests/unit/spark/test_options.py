@@ -136,3 +136,10 @@ def test_a_replay_needs_a_name_and_where_to_send(monkeypatch: pytest.MonkeyPatch
         given = {key: value for key, value in REPLAY.items() if key != name}
         with pytest.raises(OptionError, match=name):
             ReplayOptions.parse(given)
+
+
+def test_a_table_of_spark_s_catalogue_is_refused() -> None:
+    """Spark 4.3 creates it with these properties, and reads it without any option."""
+    given = {"owner": "me", "provider": "eruca", "option.topic": "orders", "topic": "orders"}
+    with pytest.raises(OptionError, match="use CREATE TEMPORARY VIEW"):
+        Options.parse(given)

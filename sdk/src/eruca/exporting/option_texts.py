@@ -75,6 +75,8 @@ _KAFKA: Final = {  # options of Spark's Kafka source that have no meaning here, 
     "kafka.group.id": "remove it: the source belongs to no consumer group; to see its lag, set"
     " progressGroup",
 }
+# Spark passes them for a table that SQL creates.
+_OF_CATALOGUES: Final = frozenset({"owner", "provider"})
 _DURATION: Final = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -89,6 +91,11 @@ class OptionTexts:
 
     def __init__(self, given: Mapping[str, str], valid: Sequence[str] = OPTION_NAMES) -> None:
         self._texts = {name.lower(): value for name, value in given.items()}
+        if self._texts.keys() >= _OF_CATALOGUES:
+            raise OptionError(
+                "Spark reads a table of its catalogue without the options of CREATE TABLE; use"
+                " CREATE TEMPORARY VIEW NAME USING eruca OPTIONS (…)"
+            )
         for name, reason in _REMOVED.items():
             if name in self._texts:
                 raise OptionError(f"option {name} was removed: {reason}")
