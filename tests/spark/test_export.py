@@ -236,6 +236,23 @@ def test_a_lake_whose_checkpoint_is_gone_is_not_overwritten(
     assert raw_offsets(tmp_path) == offsets("orders", {0: 10})
 
 
+def test_an_older_checkpoint_is_refused_and_the_lake_stays_as_it_is(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    lake, older = tmp_path / "lake", tmp_path / "older"
+    export(spark, service.hold("orders", {0: 10}), lake)
+    shutil.copytree(lake / "_checkpoint", older)
+    export(spark, service.hold("orders", {0: 30}), lake)
+    shutil.rmtree(lake / "_checkpoint")
+    shutil.copytree(older, lake / "_checkpoint")
+
+    with pytest.raises(PySparkException) as caught:
+        export(spark, service.hold("orders", {0: 50}), lake)
+
+    assert "another batch 1, from a deleted checkpoint" in reason_of(caught.value)
+    assert raw_offsets(lake) == offsets("orders", {0: 30})
+
+
 def test_a_service_that_repeats_rows_fails_the_batch_and_leaves_it_unfinished(
     spark: SparkSession, service: ExportService, tmp_path: Path
 ) -> None:
