@@ -152,6 +152,8 @@ class TierMachine(RuleBasedStateMachine):
         del broker.segments[max(len(broker.segments) - lost, broker.deleted) :]
         self._truncate_waiting(len(broker.segments))
         self.is_older = True
+        if not self.manifests or self.manifests[-1].epoch < broker.epoch:
+            self.is_clean = False  # the election before explains what its log lacks
         broker.end_restart()
 
     @rule()

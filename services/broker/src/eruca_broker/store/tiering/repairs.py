@@ -80,8 +80,8 @@ async def store_side(
         rate_max: Bytes a second; 0: as fast as possible.
 
     Raises:
-        UnrepairableError: The segment here has other bytes, or a topic was deleted meanwhile, so
-            that the head would be another one.
+        UnrepairableError: The segment here has other bytes; or a topic was deleted meanwhile, or
+            this version builds other side objects, so that it would not be the same.
         ErucaError: The tier cannot be written now.
         OSError: The same, or the disk refuses.
     """
@@ -103,11 +103,14 @@ async def store_side(
         raise UnrepairableError(
             "its head is lost, and cannot be built again: topics have been deleted since it was"
         )
+    digests = decoded(head).head.side_digests
+    if decoded(made[0].head).head.side_digests != digests:
+        raise UnrepairableError("an earlier version of the broker has built it in another way")
     await put_object(
         repository,
         path,
         room,
-        decoded(head).head.side_digests,
+        digests,
         first=head,
         chunk_size=segment.chunk_size,
         rate_max=rate_max,
