@@ -1,5 +1,7 @@
 """An export whose driver, workers and service are killed again and again: no row lost or doubled.
 
+Beside it, the lake is maintained, and most of the maintenance is killed, too.
+
 Messages are sent all the while, so that high-water marks move. A driver is killed with everything
 it has started, at a random moment of a batch; the service at random moments of its answers; a
 worker while it waits for rows.
@@ -14,11 +16,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Final
@@ -29,7 +33,10 @@ from pyspark.sql import SparkSession
 
 import eruca
 from eruca_spark.lake import Lake, chain_faults, read_lake
+from eruca_spark.maintenance.folders import LocalFolders
+from eruca_spark.maintenance.running import Maintenance
 from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
+from support.small_lakes import DYING_MAINTENANCE, support_path
 from support.spark import SMALL_SPARK, command_line, kill_reader, raw_offsets
 from support.waiting import wait_until
 
@@ -43,6 +50,7 @@ SENT_AT_FIRST: Final = 60_000
 SENT_MAX: Final = 60_000  # messages while drivers are killed
 WORKER_SECONDS: Final = 60.0  # to see a worker that reads
 DRIVER_SECONDS: Final = 300.0
+MAINTENANCE_STEPS: Final = 12  # of about as many for a small merge
 LOOK_SECONDS: Final = 0.02  # a worker reads for longer
 
 
@@ -61,11 +69,12 @@ def test_no_row_is_lost_or_doubled_whatever_is_killed(
         client.admin.create_topic(TOPIC, queue_count=3)
         send(client, SENT_AT_FIRST)
         kills: Counter[str] = Counter()
-        with sending(client) as sent, killing_services(cluster, random, kills):
-            while kills["driver"] < ROUNDS:
-                kill_in_a_batch(cluster, lake, random, kills)
-        with exporting(cluster, lake) as driver:
-            output, _ = driver.communicate(timeout=DRIVER_SECONDS)
+        with killing_maintenance(lake, random, kills):
+            with sending(client) as sent, killing_services(cluster, random, kills):
+                while kills["driver"] < ROUNDS:
+                    kill_in_a_batch(cluster, lake, random, kills)
+            with exporting(cluster, lake) as driver:
+                output, _ = driver.communicate(timeout=DRIVER_SECONDS)
         assert driver.returncode == 0, output
         queues = client.admin.queues(TOPIC)
 
@@ -82,6 +91,13 @@ def test_no_row_is_lost_or_doubled_whatever_is_killed(
     assert sum(manifest.rows for manifest in manifests) == len(stored)
     rows = read_lake(spark, str(lake))
     assert rows.select("message_id").distinct().count() == rows.count() == len(stored)
+    maintain(lake)
+    assert raw_offsets(lake) == stored
+    assert Lake(spark, str(lake)).batch_files(0) == ()
+    manifests = Lake(spark, str(lake)).manifests()
+    assert chain_faults(manifests) == []
+    assert sum(manifest.rows for manifest in manifests) == len(stored)
+    assert kills["maintenance"] >= 1
     assert kills["service"] >= ROUNDS
     assert kills["worker"] >= 1
 
@@ -189,6 +205,32 @@ def killing_services(cluster: ExportCluster, random: Random, kills: Counter[str]
 
     with running_thread(run, is_over):
         yield
+
+
+@contextmanager
+def killing_maintenance(lake: Path, random: Random, kills: Counter[str]) -> Iterator[None]:
+    """Maintain the lake again and again, and kill most of it, until the block ends."""
+    is_over = threading.Event()
+
+    def run() -> None:
+        while not is_over.wait(0.5):
+            if not (lake / "_manifest").exists():
+                continue
+            step = str(random.randrange(MAINTENANCE_STEPS))
+            program = (sys.executable, "-c", DYING_MAINTENANCE)
+            with command(str(lake), step, environment=support_path(), program=program) as process:
+                output, _ = process.communicate(timeout=DRIVER_SECONDS)
+            assert process.returncode in (0, -signal.SIGKILL), output
+            kills["maintenance" if process.returncode else "maintained"] += 1
+
+    with running_thread(run, is_over):
+        yield
+
+
+def maintain(lake: Path) -> None:
+    folders = LocalFolders(lake)
+    with folders.maintaining():
+        Maintenance(folders).run(1_000_000, today=datetime.now(UTC).date())
 
 
 @contextmanager
