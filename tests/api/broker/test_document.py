@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -15,6 +15,7 @@ from eruca_broker.api.examples import messages as examples
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
 
+SOMETIMES: Final = {"scheduled"}  # only in answers to batches with delayed messages
 pytestmark = pytest.mark.anyio
 
 SEND = "/v1/topics/{topic}/messages"
@@ -52,7 +53,7 @@ def test_the_examples_of_answers_have_the_declared_fields(document: dict[str, An
         content = document["paths"][path][method]["responses"][status]["content"]
         answer = content["application/json"]
         schema = schemas[answer["schema"]["$ref"].rsplit("/", 1)[1]]
-        assert answer["example"].keys() == schema["properties"].keys(), path
+        assert answer["example"].keys() == schema["properties"].keys() - SOMETIMES, path
 
 
 def test_the_examples_are_of_the_models_they_stand_for() -> None:
