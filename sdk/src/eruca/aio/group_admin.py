@@ -19,7 +19,7 @@ from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
 from eruca.aio.cluster.requests import checked_request
 from eruca.aio.dead_letters import DeadLetters, HeldDeadLetter, RedriveStep, RedriveSummary
 from eruca.aio.http.transport import target_of
-from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.errors import ErucaError, NotFoundError, UnavailableError, ValidationError
 from eruca.contract.groups import (
     CommittedOffset,
     GroupAsOf,
@@ -298,7 +298,13 @@ class AsyncGroupAdmin:
 
         async def of_broker(url: str) -> Sequence[GroupLagTotal]:
             pages = self._pages(GroupLagList, url, "/v1/group-lags", include_system=include_system)
-            return [total async for page in pages for total in page.lags]
+            try:
+                return [total async for page in pages for total in page.lags]
+            except NotFoundError as error:
+                raise UnavailableError(
+                    f"the broker at {url} does not list lags: it is of an earlier version",
+                    fix="upgrade it",
+                ) from error
 
         urls = await self._masters.all()
         answers = await on_each(urls, of_broker, unanswered)
@@ -498,7 +504,7 @@ def total_lag(totals: Sequence[GroupLagTotal]) -> TotalLag:
     """Return the lag of a group of which each broker has said its part."""
     begun = [one for one in totals if one.queue_count != 0]
     known = [one.lag for one in begun if one.lag is not None]
-    waiting = [one.oldest_unconsumed_at for one in begun if one.lag]
+    waiting = [one.oldest_unconsumed_at for one in begun if one.lag != 0]
     is_known = bool(begun) and len(known) == len(begun)
     return TotalLag(
         lag=sum(known) if is_known else None,
@@ -511,7 +517,9 @@ def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
     # A deleted queue has no unread messages, and must not make the total unknown.
     lags = [committed.lag for committed in queues.values() if committed.max_offset is not None]
     known = [lag for lag in lags if lag is not None]
-    waiting = [c.oldest_unconsumed_at for c in queues.values() if c.lag]
+    waiting = [
+        c.oldest_unconsumed_at for c in queues.values() if c.lag != 0 and c.max_offset is not None
+    ]
     return GroupLag(
         lag=sum(known) if lags and len(known) == len(lags) else None,
         oldest_unconsumed_at=_oldest(waiting),

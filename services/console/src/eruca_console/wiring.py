@@ -36,7 +36,7 @@ async def wired(app: ServiceApp, *, settings: ConsoleSettings) -> AsyncIterator[
             maximum=settings.streams_max,
             per_caller=settings.streams_per_caller_max,
             period_seconds=settings.live_seconds,
-            asked_seconds=lambda: callers.asked_seconds,
+            asked_seconds=lambda: callers.busy.seconds,
         )
         app.stop_hooks.append(streams.stop)
         port = app.addresses[0][1] if app.addresses else settings.port

@@ -14,6 +14,7 @@ from eruca_console.cluster.cache import (
     LIFE_SECONDS,
     AnswerCache,
 )
+from eruca_console.core.busy_time import BusyTime
 
 pytestmark = pytest.mark.anyio
 
@@ -42,10 +43,10 @@ async def test_equal_questions_at_the_same_time_are_asked_once() -> None:
     assert [one.value for one in await asyncio.gather(*asking)] == [1, 1, 1]
 
 
-async def test_the_time_of_questions_that_are_asked_is_told() -> None:
+async def test_the_time_of_questions_that_are_asked_is_counted() -> None:
     now = 0.0
-    told: list[float] = []
-    cache = AnswerCache(lambda: now, on_answer=told.append)
+    busy = BusyTime(lambda: now)
+    cache = AnswerCache(lambda: now, busy=busy)
 
     async def ask() -> None:
         nonlocal now
@@ -54,7 +55,7 @@ async def test_the_time_of_questions_that_are_asked_is_told() -> None:
     for key in ("q", "q", "r"):
         await cache.get(key, ask)
 
-    assert told == [0.25, 0.25]
+    assert busy.seconds == 0.5
 
 
 async def test_an_answer_is_given_again_until_it_is_old() -> None:

@@ -11,7 +11,13 @@ import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse
-from support.scripted_transport import Request, ScriptedTransport, json_answer, live_brokers
+from support.scripted_transport import (
+    Request,
+    ScriptedTransport,
+    json_answer,
+    live_brokers,
+    problem_answer,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -145,3 +151,56 @@ async def test_topics_are_listed_by_a_name_server_that_has_not_just_started() ->
     async with eruca.AsyncClient("http://one;http://another", transport=transport) as client:
         ignorant = client.context.name_servers.current_url
         assert await client.admin.list_topics() == ["orders"]
+
+
+OLDEST = "2026-11-28T06:00:00.000Z"
+
+
+def lag_of(queue_count: int | None, lag: int | None, oldest: str | None = None) -> dict[str, Any]:
+    total = {"queue_count": queue_count, "lag": lag, "oldest_unconsumed_at": oldest}
+    return {"lags": [{"group": "billing", **total}], "next_cursor": None}
+
+
+@pytest.mark.parametrize(
+    ("parts", "lag", "is_oldest_known"),
+    [
+        ((lag_of(2, 5, OLDEST), lag_of(1, 3, OLDEST)), 8, True),
+        ((lag_of(2, 5, OLDEST), lag_of(0, None)), 5, True),  # it has begun at one broker only
+        ((lag_of(2, 5, OLDEST), lag_of(1, 0)), 5, True),
+        ((lag_of(2, 5, OLDEST), lag_of(None, None)), None, False),
+        ((lag_of(2, 5, OLDEST), lag_of(1, 3)), 8, False),
+        ((lag_of(0, None), lag_of(0, None)), None, False),
+    ],
+)
+async def test_a_lag_is_the_sum_over_all_brokers_or_unknown(
+    parts: tuple[dict[str, Any], ...], lag: int | None, is_oldest_known: bool
+) -> None:
+    async def answer(request: Request) -> HttpResponse:
+        if request.target == "/v1/brokers":
+            return json_answer(live_brokers("a", "b"))
+        assert request.target.startswith("/v1/group-lags?")
+        return json_answer(parts["b" in request.url.rpartition("/")[2]])
+
+    async with eruca.AsyncClient("http://one", transport=ScriptedTransport(answer)) as client:
+        total = (await client.admin.groups.lags())["billing"]
+
+    assert total.lag == lag
+    assert (total.oldest_unconsumed_at is not None) == is_oldest_known
+
+
+async def test_a_broker_of_an_earlier_version_makes_all_lags_unknown() -> None:
+    async def answer(request: Request) -> HttpResponse:
+        if request.target == "/v1/brokers":
+            return json_answer(live_brokers("a", "b"))
+        if "b" in request.url.rpartition("/")[2]:
+            return problem_answer(eruca.NotFoundError("no such path"))
+        return json_answer(lag_of(2, 5, OLDEST))
+
+    unanswered: dict[str, eruca.ErucaError] = {}
+    async with eruca.AsyncClient("http://one", transport=ScriptedTransport(answer)) as client:
+        lags = await client.admin.groups.lags(unanswered=unanswered)
+        with pytest.raises(eruca.UnavailableError, match="earlier version"):
+            await client.admin.groups.lags()
+
+    assert lags == {"billing": eruca.TotalLag(None, None)}
+    assert list(unanswered) == ["b"]

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar, cast
 
+from eruca_console.core.busy_time import BusyTime
+
 LIFE_SECONDS: Final = 1.0
 COSTLY_LIFE_SECONDS_MAX: Final = 10.0  # each table says as of when it is
 COSTLY_REST: Final = 20  # so a costly question takes at most a twentieth of the time
@@ -43,7 +45,7 @@ class AnswerCache:
     Args:
         now: Returns monotonic seconds.
         count_max: Answers that are remembered.
-        on_answer: Called with the seconds that a question took, if there was no recent answer.
+        busy: Counts the time in which the cluster is asked.
     """
 
     def __init__(
@@ -51,11 +53,11 @@ class AnswerCache:
         now: Callable[[], float] = monotonic,
         *,
         count_max: int = ANSWER_COUNT_MAX,
-        on_answer: Callable[[float], object] = lambda _: None,
+        busy: BusyTime | None = None,
     ) -> None:
         self._now = now
         self._count_max = count_max
-        self._on_answer = on_answer
+        self._busy = BusyTime(now) if busy is None else busy
         self._entries: dict[Hashable, _Entry] = {}  # the oldest first
 
     async def get(
@@ -89,11 +91,12 @@ class AnswerCache:
         self._entries.clear()
 
     def _begun(self, ask: Callable[[], Awaitable[T]]) -> _Entry:
+        self._busy.begin()
         entry = _Entry(asyncio.ensure_future(_answer(ask)), self._now())
 
         def note_end(_: object) -> None:
             entry.took_seconds = self._now() - entry.begun_at
-            self._on_answer(entry.took_seconds)
+            self._busy.end()
 
         entry.task.add_done_callback(note_end)
         return entry

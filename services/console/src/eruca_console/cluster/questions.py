@@ -21,6 +21,7 @@ from eruca.core.routing.services import CONTROLLER, TXN_CHECKER
 from eruca.services.cluster import Instances, parsed, send_model
 from eruca_console.cluster.brokers import KnownBrokers
 from eruca_console.cluster.cache import AnswerCache, Answered
+from eruca_console.core.busy_time import BusyTime
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -52,18 +53,18 @@ class Questions:
     Args:
         client: The caller's.
         known: The brokers that were seen lately.
-        on_answer: Called with the seconds that each question to the cluster took.
+        busy: Counts the time in which the cluster is asked, for all callers.
     """
 
     def __init__(
         self,
         client: AsyncClient,
         known: KnownBrokers,
-        on_answer: Callable[[float], object] = lambda _: None,
+        busy: BusyTime | None = None,
     ) -> None:
         self.client = client
         self.known = known
-        self.cache = AnswerCache(on_answer=on_answer)
+        self.cache = AnswerCache(busy=busy)
         seconds = client.settings.timeout_seconds
         self.checkers = Instances(TXN_CHECKER, client.context, timeout=seconds)
         self.controllers = Instances(CONTROLLER, client.context, timeout=seconds)

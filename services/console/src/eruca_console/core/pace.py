@@ -2,7 +2,7 @@
 
 Pages of different callers share nothing, so their cost grows with the callers. If it is too large,
 all pages are updated less often. Two things are bounded: the CPU time of this process, and the time
-in which the cluster answers, which stands for the load of the brokers. A list of thousands of
+in which the cluster is asked, which stands for the load of the brokers. A list of thousands of
 topics costs a broker as much as hundreds of small answers, so their number would not say it. A
 broker that is busy with other work answers later, and then it is asked less.
 
@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 SHARE_MAX: Final = 0.15  # of a core, for updates
-CLUSTER_SHARE_MAX: Final = 0.1  # seconds of answers in a second, for updates
-PERIOD_SECONDS_MAX: Final = 300.0
+CLUSTER_SHARE_MAX: Final = 0.1  # of the time, in which updates ask the cluster
+PERIOD_SECONDS_MAX: Final = 180.0
 SAMPLE_COUNT: Final = 20  # updates, of which the cost is a mean …
 SAMPLE_SECONDS_MAX: Final = 30.0  # … or those of so long, so that a slow pace recovers soon
 
@@ -27,7 +27,7 @@ class Spent(NamedTuple):
 
     Attributes:
         cpu_seconds: CPU time.
-        asked_seconds: Time in which the cluster answered, of all questions together.
+        asked_seconds: Time in which the cluster was asked (:mod:`.busy_time`).
         at_seconds: The present time, of any monotonic clock.
     """
 

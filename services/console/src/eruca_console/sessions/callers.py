@@ -24,6 +24,7 @@ from eruca_chassis.gate import Gate
 from eruca_console.cluster.brokers import KnownBrokers
 from eruca_console.cluster.cache import AnswerCache
 from eruca_console.cluster.reading import Reading
+from eruca_console.core.busy_time import BusyTime
 from eruca_console.sessions.code_flow import CodeFlow, IssuedTokens
 from eruca_console.settings import ConsoleSettings
 
@@ -85,12 +86,9 @@ class Callers:
         self._closing: set[asyncio.Task[None]] = set()
         client = settings.code_client()
         self.code_flow = None if client is None else CodeFlow(client)
-        self.asked_seconds = 0.0  # in which the cluster answered, for all callers
-        guest = Reading(self._client(None), self._known, self._note_answer)
+        self.busy = BusyTime()  # of the cluster, for all callers
+        guest = Reading(self._client(None), self._known, self.busy)
         self._guest = Caller(None, guest, secrets.token_urlsafe(_TOKEN_SIZE))
-
-    def _note_answer(self, seconds: float) -> None:
-        self.asked_seconds += seconds
 
     @property
     def count(self) -> int:
@@ -152,7 +150,7 @@ class Callers:
         now = self._now()
         caller = Caller(
             _beginning(secret),
-            Reading(client, self._known, self._note_answer),
+            Reading(client, self._known, self.busy),
             secrets.token_urlsafe(_TOKEN_SIZE),
             secrets.token_urlsafe(_TOKEN_SIZE),
             _secret=secret,

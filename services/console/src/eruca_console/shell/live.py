@@ -31,7 +31,7 @@ class LiveStreams:
         maximum: Streams at the same time.
         per_caller: … of one caller.
         period_seconds: Time between two renderings, at least.
-        asked_seconds: Returns the time in which the cluster has answered this process so far.
+        asked_seconds: Returns the time in which this process has asked the cluster so far.
     """
 
     def __init__(
