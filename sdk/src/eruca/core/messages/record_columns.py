@@ -61,17 +61,20 @@ class TopicColumn(NamedTuple):
 
     @classmethod
     def of(cls, columns: RecordColumns) -> TopicColumn:
-        """Return the topics of records whose structure is valid."""
+        """Return the topics; a record whose structure is invalid has an empty one."""
         view = memoryview(columns.buffer)
-        starts, ends = columns.topic_starts, columns.topic_starts + columns.topic_sizes
+        # Only a valid structure proves that the topic lies inside its record.
+        sizes = np.where(sound_structure(columns), columns.topic_sizes, 0)
+        starts, ends = columns.topic_starts, columns.topic_starts + sizes
         known: dict[bytes, int] = {}
         numbers = np.zeros(len(ends), np.int64)
         # Most records belong to few topics, each of which is compared with all records at once.
         left = np.arange(len(ends))
         while len(left) > _FEW and len(known) < _COMMON_MAX:
             name = bytes(view[starts[left[0]] : ends[left[0]]])
-            its = _ending_with(columns.buffer, ends[left], name)
-            its &= columns.topic_sizes[left] == len(name)
+            its = sizes[left] == len(name)
+            its[its] = _ending_with(columns.buffer, ends[left[its]], name)
+            its[0] = True  # the loop ends, even if a disk returns other bytes the next time
             numbers[left[its]] = known.setdefault(name, len(known))
             left = left[~its]
         numbers[left] = np.fromiter(
@@ -155,7 +158,10 @@ def strided(buffer: LogBuffer, dtype: str, size: int) -> NDArray[Any]:
 
 
 def _ending_with(buffer: LogBuffer, ends: Int64Array, text: bytes) -> NDArray[np.bool_]:
-    """Tell before which of *ends*, all of them within records, the buffer holds *text*."""
+    """Tell before which of *ends* the buffer holds *text*.
+
+    Before each lie as many bytes of a record as *text* has, and the eight bytes before those.
+    """
     words = strided(buffer, ">u8", _WORD)
     found = np.ones(len(ends), np.bool_)
     for rest in range(len(text), 0, -_WORD):

@@ -192,6 +192,42 @@ def test_a_flipped_bit_ends_the_walk_before_its_record(host: Host, bit: int) -> 
         assert step.end in (len(before), len(before) + len(damaged))
 
 
+@pytest.mark.parametrize("topic", ["t", "%RETRY%" + "g" * 130], ids=["V1", "V2"])
+@pytest.mark.parametrize("index", [0, 64], ids=["first", "last"])
+def test_each_flipped_bit_is_found_among_many_records_as_in_the_record_alone(
+    index: int, topic: str
+) -> None:
+    """Exhaustive over the bit. Nothing lies before the first record, and nothing behind the last.
+
+    A step of more than 64 records compares their topics all at once.
+    """
+    size = len(record(0, topic=topic, properties=""))
+    start, whole = index * size, row(*[b"a body"] * 65, topic=topic, properties="")
+    flipped = bytearray(whole)
+    for bit in range(size * 8):
+        flipped[start + bit // 8] ^= 1 << bit % 8
+        *_, alone = walk(flipped[start : start + size], 0, BASE + start)
+        *_, among = walk(flipped, 0, BASE)
+        flipped[start + bit // 8] ^= 1 << bit % 8
+
+        assert among.end == (len(whole) if alone.end == size else start), bit
+
+    assert last_step(bytes(flipped)).end == len(whole)
+
+
+@pytest.mark.parametrize("length", [0, 1, 40, 0x7FFFFFFF, 0x80000003, 0xFFFFFFFF])
+@pytest.mark.parametrize("index", [0, 64, 99], ids=["first", "inner", "last"])
+def test_a_wrong_length_of_a_body_ends_the_walk_before_its_record(index: int, length: int) -> None:
+    data = bytearray(row(*[b"%04d" % number for number in range(100)]))
+    start = len(data) // 100 * index
+    data[start + 84 : start + 88] = length.to_bytes(4)
+
+    step = last_step(bytes(data), durable_offset=BASE + len(data))
+
+    assert (step.end, step.is_full) == (start, False)
+    assert step.fault is not None
+
+
 @pytest.mark.parametrize(
     "at", [RecordLayout.QUEUE_ID, RecordLayout.QUEUE_OFFSET], ids=["queue", "queue offset"]
 )
