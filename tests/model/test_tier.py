@@ -177,6 +177,7 @@ class TierMachine(RuleBasedStateMachine):
         broker = self.brokers[self.master]
         manifest = self.manifests[-1] if self.manifests else first_manifest(broker.writer)
         bytes_max = room * (SIZE + 2)
+        is_there = {one.base // SIZE for one in with_expired(manifest)}
         try:
             segments = chosen(manifest, begin=None, room=bytes_max)
             end = segments[-1].end // SIZE
@@ -184,15 +185,15 @@ class TierMachine(RuleBasedStateMachine):
                 max(p for p in places if p < end) for places in self.waiting if places[0] < end
             ]
             offsets = [place * SIZE for place in known if place * SIZE < segments[0].base]
-            segments = extended(manifest, segments, min(offsets, default=None))
+            first = min([segments[0].base // SIZE, *is_there.intersection(known)])
+            segments = extended(manifest, segments, offsets)
+            assert segments[0].base // SIZE == first, "not all who wait are there, or it is more"
             check_room(segments, bytes_max)
         except UnrestorableError:
             return
         if self.lost & {path for one in segments for path in one.paths}:
             return  # refused, with the object's name
         assert sum(map(size_of, segments)) <= bytes_max
-        first = segments[0].base // SIZE
-        is_there = {one.base // SIZE for one in with_expired(manifest)}
         missing = [place for place in known if place < first]
         assert not is_there.intersection(missing), "the tier has it, and it is not restored"
         assert lost_of(segments, offsets) == len(missing)

@@ -10,7 +10,7 @@ import pytest
 
 from eruca.contract.errors import TransportError
 from eruca_broker.core.tier.restoring import UnrestorableError
-from eruca_broker.store.files.directory_lock import StoreLockedError, lock_directory
+from eruca_broker.store.files.directory_lock import LOCK_NAME, StoreLockedError, lock_directory
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier.sides import DamagedSegmentError
 from eruca_broker.store.tiering import restoring
@@ -176,6 +176,19 @@ async def test_a_store_that_is_not_empty_or_in_use_is_refused(
     await restore(repository, tmp_path / "new", Request())
     with pytest.raises(UnrestorableError, match="is not empty"):
         await restore(repository, tmp_path / "new", Request())
+
+
+async def test_a_refused_restore_leaves_an_empty_store(
+    store: MessageStore, repository: FaultyRepository, clock: ManualClock, tmp_path: Path
+) -> None:
+    for wrong in (Request(high_ratio=0), Request(begin=1 << 60)):
+        with pytest.raises(UnrestorableError):
+            await restore(repository, tmp_path / "new", wrong)
+
+        assert {path.name for path in (tmp_path / "new").iterdir()} <= {LOCK_NAME}
+    with without_log_lines():
+        new = await MessageStore.open(tmp_path / "new", small_settings(), clock)
+    await new.close()
 
 
 async def test_a_request_for_what_the_tier_has_not_is_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.contract.errors import UnavailableError
+from eruca.contract.hashing import key_hash
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.tier import queue_tables
 from eruca_broker.core.tier.queue_tables import (
@@ -135,6 +137,50 @@ async def test_a_page_looks_into_a_bounded_part_of_the_tier(
     assert len(listed) > 5, "pages without a message end, too"
     recent = await pages(store, "all", begin_ms=store.last_store_timestamp)
     assert len(recent) == 1, "no page of the tier for what was stored later"
+
+
+async def test_a_page_reads_few_of_the_keys_that_every_message_has(
+    store: MessageStore, clock: ManualClock, tiering: Tiering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message has two keys with one hash, so the rows are twice as many as the messages."""
+    assert key_hash("orders", "Aa") == key_hash("orders", "BB")
+    end = store.segment_count + 3
+    while store.segment_count < end:
+        await store.append(batch("orders", 0, [b"x"] * 10, keys="BB Aa"))
+    await store.flush()
+    before = await find(store, "Aa")
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+    monkeypatch.setattr(tiered_keys, "ROWS_MAX", 8)
+    sizes, read = list[int](), tiering.reader.bytes_of
+
+    def counted(segment: Any, table: Any, begin: int, end: int, *, is_side: bool) -> bytes:  # noqa: ANN401
+        sizes.append(end - begin if is_side else 0)
+        return read(segment, table, begin, end, is_side=is_side)
+
+    find_page = store.keys.find
+
+    def attempted(*args: Any, **more: Any) -> FoundByKey:  # noqa: ANN401
+        sizes.clear()
+        return find_page(*args, **more)
+
+    monkeypatch.setattr(tiering.reader, "bytes_of", counted)
+    monkeypatch.setattr(store.keys, "find", attempted)
+    rest = store.log_min_offset
+    found = [one for one in before if one >= rest]
+    assert len(before) - len(found) > 200
+    while True:
+        page = await page_of(store, "Aa", 99, rest)
+        assert sum(sizes) < 1_000, "bytes of keys"
+        found += [record.log_offset for record in page.records]
+        assert len(page.records) <= 8
+        if page.rest is None:
+            break
+        assert page.rest < rest
+        rest = page.rest
+
+    assert found == before
+    assert await find(store, "none") == []
 
 
 async def test_a_key_of_a_deleted_topic_is_not_its_successors(

@@ -3,8 +3,9 @@
 A page is of one place. That of the log here is a look-up in its key index, and does not need the
 tier. It ends with a log offset to go on before, if the tier may have more. A page of the tier looks
 into a bounded number of segments, whose side objects have their keys, and reads a bounded number of
-chunks. So it always succeeds, unless the tier cannot be read: then it is refused (503), and nobody
-takes a key for missing.
+chunks, keys and records. So it always succeeds, unless the tier cannot be read: then it is refused
+(503), and nobody takes a key for missing. Nor does it hold up the event loop, even if every message
+has the key.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from eruca_broker.store.tier.reader import CHUNKS_PER_READ_MAX
 from eruca_broker.store.tiered_log import TieredLog
 
 SEGMENTS_MAX: Final = 8  # of the tier, into which one page looks
+ROWS_MAX: Final = 1_024  # keys that one page reads, and records that may have them
 
 
 @dataclass(slots=True)
@@ -95,16 +97,17 @@ class TieredKeys:
                 found.rest = local if left or not is_known else None
             return found
         tier.known_begin()
-        hashed, chunks = key_hash(topic, key), set[int]()
+        hashed, chunks, rows_left = key_hash(topic, key), set[int](), ROWS_MAX
         segments = _within(tier.segments_before(before_offset), since, begin_ms, end_ms)
         for segment in segments[:SEGMENTS_MAX]:
-            offsets = tier.keyed(tier.place_of(segment.base), hashed)
-            if offsets is None:
+            place = tier.place_of(segment.base)
+            keyed = tier.keyed(place, hashed, before=before_offset, count_max=rows_left)
+            if keyed is None:
                 found.without_keys.append(segment.base)
                 continue
-            for offset in offsets:
-                if not since <= offset < before_offset:
-                    continue
+            for offset in keyed.offsets:
+                if offset < since:
+                    return found  # so are all that follow
                 chunks.add(offset // segment.chunk_size)
                 if len(chunks) > CHUNKS_PER_READ_MAX:
                     found.rest = offset + 1
@@ -119,6 +122,10 @@ class TieredKeys:
                     if len(found.records) == count_max:
                         found.rest = offset
                         return found
+            rows_left -= len(keyed.offsets)
+            if keyed.has_more or not rows_left:
+                found.rest = keyed.offsets[-1]
+                return found
         if len(segments) > SEGMENTS_MAX:
             found.rest = segments[SEGMENTS_MAX - 1].base
         return found

@@ -8,8 +8,9 @@ A side object has the consume queues' entries of one segment, as the broker's fi
     keys      8 bytes for each key of a message, u64 little-endian, ascending: above, the hash by
               which the key index finds it; below, the record's place in the segment
 
-The head has the hash of every 4,096th key, so a look-up reads one stretch of 64 KiB. Objects of
-format 1 have no keys, nor have segments with too many of them.
+The head has the hash of every 4,096th key, so the rows of most hashes are in one stretch of 64 KiB.
+If every message has the same key, its rows are all there are, and a binary search finds a place
+among them. Objects of format 1 have no keys, nor have segments with too many of them.
 
 The head has a **run** for each queue: consecutive offsets. A topic that was deleted and created
 again has the same queues from 0 on, so a run has the log offset of its first message: a run from
@@ -160,6 +161,11 @@ def key_rows(hashes: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np
     above = hashes.view(np.uint32).astype(np.uint64) << np.uint64(_PLACE_BITS)
     rows: NDArray[np.uint64] = above | places.astype(np.uint64)
     return rows
+
+
+def key_row(key_hash: int, place: int) -> int:
+    """Return the row of a key whose record has a place in the segment."""
+    return ((key_hash & 0xFFFF_FFFF) << _PLACE_BITS) + place
 
 
 def fences_of(rows: NDArray[np.uint64]) -> bytes:

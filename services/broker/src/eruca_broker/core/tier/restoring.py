@@ -4,8 +4,9 @@ A restored log is a suffix of what the tier has: it ends where the tier ends, an
 segment. Its beginning must not be later than the oldest message that still waits for its time or
 for a decision. Retention carries such messages forward before it deletes their segments, but the
 copy may have been in the part of the log that is lost. So the *latest* segments are looked at
-first: their state names the waiting messages, and the choice is extended to them
-(:func:`extended`). Segments that have expired, and are still kept, count for that, too.
+first: their state names the waiting messages, and the choice is extended to those that the tier has
+(:func:`extended`). Segments that have expired, and are still kept, count for that, too. No segment
+brings back a message from before them.
 """
 
 from __future__ import annotations
@@ -73,18 +74,20 @@ def chosen(manifest: Manifest, *, begin: int | None, room: int) -> list[TierSegm
 
 
 def extended(
-    manifest: Manifest, segments: list[TierSegment], waiting_from: int | None
+    manifest: Manifest, segments: list[TierSegment], waiting: Iterable[int]
 ) -> list[TierSegment]:
     """Return *segments* and those before them that have messages that still wait.
+
+    What is not in the tier any more is lost, however many segments are restored.
 
     Args:
         manifest: The latest one.
         segments: The choice, oldest first.
-        waiting_from: Log offset of the oldest message that waits; None: none does.
+        waiting: Log offsets of the messages that wait.
     """
-    if waiting_from is None or waiting_from >= segments[0].base:
-        return segments
-    return [one for one in with_expired(manifest) if one.end > waiting_from]
+    kept = with_expired(manifest)
+    begin = min([segments[0].base, *(one for one in waiting if one >= kept[0].base)])
+    return [one for one in kept if one.end > begin]
 
 
 def lost_of(segments: list[TierSegment], waiting: Iterable[int]) -> int:

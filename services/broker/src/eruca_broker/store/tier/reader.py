@@ -18,6 +18,7 @@ from itertools import count
 from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eruca.contract.errors import UnavailableError
 from eruca.core.messages.record_columns import Int64Array
@@ -25,6 +26,7 @@ from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, Entries, view_entr
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.tier.manifests import DIGEST_SIZE, Manifest, TierSegment, log_begin
 from eruca_broker.core.tier.queue_tables import (
+    FENCE_ROWS,
     KEY_DTYPE,
     KEY_SIZE,
     TIME_SIZE,
@@ -34,6 +36,7 @@ from eruca_broker.core.tier.queue_tables import (
     Run,
     begin_of,
     decoded,
+    key_row,
     places_with,
     run_with,
     segment_with,
@@ -71,6 +74,13 @@ class Place(NamedTuple):
     segment: TierSegment
     table: QueueTable
     epoch_before: int | None  # of the last record before it; None: the tier has none
+
+
+class Keyed(NamedTuple):
+    """Records of one segment that may have a key."""
+
+    offsets: list[int]  # log offsets, the latest first
+    has_more: bool  # there are earlier ones
 
 
 class TierReader:
@@ -240,25 +250,36 @@ class TierReader:
         """Return the segments that begin before *log_offset*, the last one first."""
         return [one for one in reversed(self._segments()) if one.base < log_offset]
 
-    def keyed(self, place: Place, key_hash: int) -> list[int] | None:
-        """Return the log offsets of a segment's records that may have a key, the latest first.
+    def keyed(self, place: Place, key_hash: int, *, before: int, count_max: int) -> Keyed | None:
+        """Return the latest records of a segment that may have a key; None: it has no keys.
 
-        None: its side object has no keys.
+        A key may be that of every message, so neither all of its rows are read, nor all of their
+        chunks: a binary search finds the last row.
+
+        Args:
+            place: The segment.
+            key_hash: The hash of the key.
+            before: Log offset before which they begin.
+            count_max: Maximum number of rows to read, at least 1.
 
         Raises:
             NotInMemoryError: Something needed is not here, in an attempt.
             UnavailableError: The same, outside an attempt.
         """
-        table = place.table
+        segment, table = place.segment, place.table
         if table.head.key_count is None:
             return None
         first, last = table.keys_near(key_hash)
-        if first >= last:
-            return []
-        begin, end = (table.keys_at + row * KEY_SIZE for row in (first, last))
-        data = self.bytes_of(place.segment, table, begin, end, is_side=True)
-        rows = np.frombuffer(data, KEY_DTYPE)
-        return [place.segment.base + one for one in places_with(rows, key_hash)]
+        # The last fence is not behind the hash. So the end of all its rows is near the last one.
+        low = first if before < segment.end else max(first, last - FENCE_ROWS)
+        limit = key_row(key_hash, min(before, segment.end) - segment.base)
+        end = partition_point(low, last, lambda row: self._keys(place, row, row + 1).item() < limit)
+        begin = max(first, end - count_max)
+        if begin == end:
+            return Keyed([], has_more=False)
+        rows = self._keys(place, begin, end)
+        offsets = [segment.base + one for one in places_with(rows, key_hash)]
+        return Keyed(offsets, has_more=begin > first and rows.item(0) >= key_row(key_hash, 0))
 
     def bytes_of(
         self, segment: TierSegment, table: QueueTable, begin: int, end: int, *, is_side: bool
@@ -320,6 +341,12 @@ class TierReader:
         return memoryview(b"".join(self.views(starts.tolist(), (starts + sizes).tolist())))
 
     # --- Inside -----------------------------------------------------------------------------------
+
+    def _keys(self, place: Place, first: int, last: int) -> NDArray[np.uint64]:
+        """Return rows of a segment's keys."""
+        begin, end = (place.table.keys_at + row * KEY_SIZE for row in (first, last))
+        data = self.bytes_of(place.segment, place.table, begin, end, is_side=True)
+        return np.frombuffer(data, KEY_DTYPE)
 
     def _segments(self) -> list[TierSegment]:
         return [] if self.manifest is None else self.manifest.segments

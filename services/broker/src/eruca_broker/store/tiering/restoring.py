@@ -135,6 +135,8 @@ class _Restore:
         """Fetch what is wanted, and what that needs; see :func:`restore`."""
         room = await asyncio.to_thread(_room, self._directory, request.high_ratio)
         segments = chosen(self._manifest, begin=request.begin, room=room)
+        # Not earlier: with it no broker starts, and a refused request leaves nothing to go on with.
+        await asyncio.to_thread(make_directory, self._unfinished)
         self._plan(segments)
         waiting: Waiting | None = None
         fetched: list[TierSegment] = []
@@ -145,9 +147,7 @@ class _Restore:
                 files = [(self._path(one.base), one.base) for one in fetched]
                 waiting = await finished_in_thread(partial(waiting_before, files))
                 if waiting is not None:
-                    segments = extended(
-                        self._manifest, segments, min(waiting.offsets, default=None)
-                    )
+                    segments = extended(self._manifest, segments, waiting.offsets)
                     check_room(segments, room)
                     self._plan(segments)
         if waiting is None:
@@ -312,7 +312,6 @@ def _locked(directory: Path) -> Iterator[None]:
     lock = lock_directory(directory)
     try:
         _check_empty(directory)  # another restore may have completed meanwhile
-        make_directory(directory / UNFINISHED_NAME)
         yield
     finally:
         lock.release()
@@ -329,7 +328,7 @@ def _check_empty(directory: Path) -> None:
 def _room(directory: Path, high_ratio: float) -> int:
     """Return the bytes that may be used, with those of a killed restore."""
     usage = shutil.disk_usage(directory)
-    here = sum(path.stat().st_size for path in (directory / UNFINISHED_NAME).iterdir())
+    here = sum(path.stat().st_size for path in (directory / UNFINISHED_NAME).glob("*"))
     return int(usage.total * high_ratio) - usage.used + here
 
 
