@@ -169,6 +169,55 @@ async def test_others_have_their_turn_while_a_page_looks_at_many(
     assert turns >= 5
 
 
+async def test_a_list_whose_letters_are_deleted_and_begin_again_is_refused(
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ids are those of other letters then."""
+    await give_up(client, "orders", 3)
+    cold = broker_of(app).store.cold
+    read = cold.read
+
+    async def read_slowly(*args: Any) -> object:  # noqa: ANN401
+        found = await read(*args)
+        monkeypatch.setattr(cold, "read", read)
+        assert (await client.delete(f"/groups/{GROUP}")).status_code == 204
+        deleted = await client.delete(f"/topics/%25DLQ%25{GROUP}")
+        assert deleted.status_code == 204, deleted.text
+        await give_up(client, "refunds", 1)
+        return found
+
+    monkeypatch.setattr(cold, "read", read_slowly)
+    refused = await client.get(PATH)
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    assert "were deleted while they were read" in refused.json()["detail"]
+    assert [letter["origin_topic"] for letter in await letters(client)] == ["refunds"]
+
+
+@pytest.mark.parametrize("start", [0, 2])
+async def test_a_list_ends_where_its_queue_ends_now(
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """The log of a replica was truncated behind the beginning of the list."""
+    await give_up(client, "orders", 2)
+    queues = broker_of(app).store.queues
+    reads: list[int] = []
+    read = queues.read
+
+    def counted(*args: Any, **more: Any) -> object:  # noqa: ANN401
+        reads.append(args[2])
+        assert len(reads) < 5, "it reads the same again and again"
+        return read(*args, **more)
+
+    monkeypatch.setattr(queues, "read", counted)
+    monkeypatch.setattr(queues, "range", lambda *_: (0, 4))
+    page, _ = await broker_of(app).dead_letters.page(
+        GROUP, DeadLetterFilter(), Stretch(start), limit=9
+    )
+
+    assert [letter.dead_letter_id for letter in page.dead_letters] == [*range(start, 2)]
+
+
 async def test_a_dead_letter_shows_its_message(client: httpx.AsyncClient) -> None:
     await give_up(client, "orders", 2)
 

@@ -187,11 +187,7 @@ class DeadLetters:
         read = await self._read(group, request, stretch.start, end)
         async with self._work.changes.turn(group):
             self._check(group)
-            if self._created_at(group) != created_at:
-                raise UnavailableError(
-                    f"the dead letters of group {group!r} were deleted while they were read",
-                    fix="repeat the request",
-                )
+            self._check_same(group, created_at)
             outcomes: list[RedriveOutcome] = []
             chosen: list[_Redriven] = []
             for letter in read.letters:
@@ -345,12 +341,14 @@ class DeadLetters:
         """Yield dead letters from *start* to before *end*, with their ids.
 
         One request examines LOOKED_AT_MAX of them, and ends after READ_SECONDS, or when one cannot
-        be read now; but it yields at least one. For a damaged one, which is logged, the damage is
-        yielded.
+        be read now; but it yields at least one, if there are any. For a damaged one, which is
+        logged, the damage is yielded.
 
         Raises:
-            UnavailableError: The first one cannot be read now.
+            UnavailableError: The first one cannot be read now, or all have been deleted meanwhile:
+                the ids are those of other letters then.
         """
+        created_at = self._created_at(group)
         first, _ = self._range(group)
         offset = begin = max(start, first)
         end = min(end, offset + LOOKED_AT_MAX)
@@ -368,10 +366,13 @@ class DeadLetters:
                 if offset == begin:
                     raise
                 return
+            self._check_same(group, created_at)
             if read.damage is not None:
                 yield read.damage.queue_offset, read.damage
             for dead_letter, raw in enumerate(read.raws(), offset):
                 yield dead_letter, _letter(dead_letter, raw)
+            if read.next_offset <= offset:
+                return  # the queue ends earlier now: a replica's log was truncated
             offset = read.next_offset
 
     async def _letter(self, group: str, dead_letter: int) -> _Letter | Damage | None:
@@ -397,6 +398,14 @@ class DeadLetters:
         """Return the log offset at which the group's dead letters began; None: there are none."""
         known = self._work.store.state.topics.get(dead_letter_topic(group))
         return None if known is None else known.created_at
+
+    def _check_same(self, group: str, created_at: int | None) -> None:
+        """Go on if the group's dead letters are still those that began at *created_at*."""
+        if self._created_at(group) != created_at:
+            raise UnavailableError(
+                f"the dead letters of group {group!r} were deleted while they were read",
+                fix="repeat the request",
+            )
 
     def _check(self, group: str) -> None:
         if dead_letter_topic(group) not in self._work.store.state.topics:
