@@ -105,3 +105,29 @@ async def test_one_with_a_known_head_is_dropped_as_it_arrives(
 
     assert await bodies_of(reader, 2) == [b"after", LARGE]
     assert things.budget.used == 0
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_one_refused_while_the_service_stops_is_received_before_the_connection_closes(
+    things: Things, is_known: bool
+) -> None:
+    async with (
+        serving(things.app, settings()) as (server, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        sent = said(LARGE)
+        if is_known:  # a connection's first head is not learned
+            writer.write(sent + sent)
+            assert await bodies_of(reader, 2) == [LARGE, LARGE]
+        server.watch.is_stopping = True  # as for a connection that comes during the stop
+        things.app.readiness.not_ready("it stops")
+        writer.write(sent[:1_000])
+        status, headers, _ = await answer_of(reader)
+        assert (status, headers["connection"]) == (503, "close")
+        [connection] = server.server_state.connections
+        assert not connection.transport.is_closing()
+
+        writer.write(sent[1_000:])
+
+        assert await reader.read() == b""
+    assert things.budget.used == 0

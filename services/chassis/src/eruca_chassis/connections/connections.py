@@ -274,7 +274,8 @@ class ServiceProtocol(HttpToolsProtocol):
                     break
                 self._begin_large(request, data[end:])
                 return len(data)
-            exchange = self._begin_known(request)
+            exchange = self._known_exchange(request)
+            self._begin(exchange)
             exchange.add(_own_copy(data, end, body_end))
             self._complete(exchange)
             start = body_end
@@ -282,15 +283,14 @@ class ServiceProtocol(HttpToolsProtocol):
                 break
         return start
 
-    def _begin_known(self, request: RequestHead) -> Exchange:
-        """Begin the exchange of a request whose head is known."""
+    def _known_exchange(self, request: RequestHead) -> Exchange:
+        """Return the exchange, which has to begin, of a request whose head is known."""
         exchange = self.exchange_class(self, request, self.client)
         if self.certificate is not None:
             exchange.certificate = self.certificate
         self._latest = exchange
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
-        self._begin(exchange)
         return exchange
 
     def _begin_large(self, request: RequestHead, come: bytes) -> None:
@@ -300,7 +300,9 @@ class ServiceProtocol(HttpToolsProtocol):
         """
         self._is_amid = True
         self._arriving = None
-        self._receiving = exchange = self._begin_known(request)
+        # Before it begins: a refusal at once must not close on a client that still sends.
+        self._receiving = exchange = self._known_exchange(request)
+        self._begin(exchange)
         before = exchange.received_size
         exchange.add(come)
         if exchange.received_size == before:
