@@ -18,6 +18,10 @@ from eruca.contract.records import (
     encode_unstamped,
 )
 from eruca.contract.wire import (
+    BATCH_MAGIC,
+    DELAYED_BATCH_MAGIC,
+    LANE_BATCH_MAGIC,
+    LanePosition,
     PullStatus,
     batch_extent,
     batch_sizes,
@@ -26,6 +30,7 @@ from eruca.contract.wire import (
     encode_batch,
     encode_multi_pull_heads,
     encode_pull_head,
+    with_position,
 )
 from eruca.core.access.namespaces import Namespace
 from eruca_access.namespaces.json_names import Changes
@@ -81,6 +86,24 @@ def test_a_batch_differs_in_its_names_alone(records: list[Record]) -> None:
             is_name = name in ("RETRY_TOPIC", "PGROUP")
             assert properties[name] == (f"team-a-{value}" if is_name else value)
         at += size
+
+
+@pytest.mark.parametrize("magic", [BATCH_MAGIC, LANE_BATCH_MAGIC, DELAYED_BATCH_MAGIC])
+def test_a_batch_keeps_its_form(magic: bytes) -> None:
+    short, whole = (
+        encode_batch([encode_unstamped(Record(topic, b"x"))]) for topic in ("own", "team-a-own")
+    )
+    place = LanePosition(b"producer", 1, 7)
+    made = changed_batch(of_form(magic, short, place), WHOLE)
+    assert made == of_form(magic, whole, place)
+    assert made.startswith(magic)
+
+
+def of_form(magic: bytes, plain: bytes, place: LanePosition) -> bytes:
+    """Return a batch under another magic, with a position if its form has one."""
+    if magic == LANE_BATCH_MAGIC:
+        return b"".join(with_position(plain, place))
+    return magic + plain[len(magic) :]
 
 
 @given(st.lists(RECORDS, max_size=4), st.booleans())

@@ -24,6 +24,7 @@ from eruca.contract.records import (
     encode_record,
 )
 from eruca.contract.wire import (
+    DELAYED_BATCH_MAGIC,
     MULTI_PULL_MAGIC,
     MalformedRecordsError,
     PulledRecords,
@@ -36,6 +37,7 @@ from eruca.contract.wire import (
     encode_batch,
     encode_multi_pull_heads,
     encode_pull_head,
+    with_delays,
     with_position,
 )
 from eruca_access.namespaces.json_names import Changes
@@ -44,7 +46,7 @@ _CHECKSUM_START = CHECKSUM + NAME_SEPARATOR
 
 
 def changed_batch(body: bytes, changes: Changes) -> bytes:
-    """Return a request's batch with other names; a malformed one unchanged.
+    """Return a request's batch, of the same form, with other names; a malformed one unchanged.
 
     A broker refuses a malformed batch, and a record of another topic than the path's.
     """
@@ -52,6 +54,8 @@ def changed_batch(body: bytes, changes: Changes) -> bytes:
         count, start = batch_extent(body)
         sizes = batch_sizes(body, count)
         made = encode_batch([_changed_unstamped(one, changes) for one in _cut(body, start, sizes)])
+        if body.startswith(DELAYED_BATCH_MAGIC):
+            return b"".join(with_delays(made))
         position = batch_position(body)
         return made if position is None else b"".join(with_position(made, position))
     except (MalformedRecordsError, DamagedRecordError, ValueError, struct.error):
