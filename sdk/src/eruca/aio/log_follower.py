@@ -22,6 +22,7 @@ import asyncio
 import logging
 import random
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -252,9 +253,7 @@ class AsyncLogFollower:
 
     async def _block_at(self, url: str, wait_seconds: float, bytes_max: int) -> LogBlock:
         if self._fetch_from is None:
-            status = await self._context.broker_api.status(url)
-            is_latest = self._start == "latest"
-            self._fetch_from = status.log.max_offset if is_latest else log_begin(status)
+            self._fetch_from = await self._start_offset(url)
         begin = self._fetch_from
         target = target_of(
             "/v1/log",
@@ -299,6 +298,20 @@ class AsyncLogFollower:
         self._epoch = epoch
         self._end = block.end_offset
         return block
+
+    async def _start_offset(self, url: str) -> int:
+        """Return where the log begins or ends; a standby at *url* is only asked for its end.
+
+        A standby may lack records that the master still has, so only the master knows where the log
+        begins. While there is none, a standby's word counts if that is clear without the master.
+        """
+        status = self._context.broker_api.status
+        if self._start == "latest":
+            return (await status(url)).log.max_offset
+        if self._is_at_replica:
+            with suppress(BrokerNotFoundError):  # there is no master now
+                url = await Masters(self._context).of_broker(self._broker_name)
+        return log_begin(await status(url))
 
     async def _broker_url(self) -> str:
         """Return the URL to read from; look it up again after a failure."""

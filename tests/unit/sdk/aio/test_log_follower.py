@@ -10,6 +10,8 @@ import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse
+from eruca.contract.fields import BrokerRole
+from support.broker_statuses import broker_status
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 
 pytestmark = pytest.mark.anyio
@@ -23,8 +25,9 @@ class Group:
         self.epoch = epoch
         self.faults: dict[str, eruca.ErucaError] = {}
         self.ends = {MASTER: 500, STANDBY: 500, LEARNER: 100}
+        self.begins = {MASTER: 0, STANDBY: 0, LEARNER: 0}
         self.headers: Mapping[str, str] = {}
-        self.roles: dict[str, tuple[int, str]] = {
+        self.roles: dict[str, tuple[int, BrokerRole]] = {
             MASTER: (0, "master"), STANDBY: (2, "standby"), LEARNER: (3, "learner"),
         }  # fmt: skip
         self.asked: list[tuple[str, str | None]] = []
@@ -34,7 +37,9 @@ class Group:
             transport=ScriptedTransport(self.name_server),
         )
 
-    async def name_server(self, _request: Request) -> HttpResponse:
+    async def name_server(self, request: Request) -> HttpResponse:
+        if request.target == "/v1/status":
+            return self.status(request.url)
         brokers = [
             {
                 "broker_id": broker_id,
@@ -55,6 +60,14 @@ class Group:
             "brokers": brokers,
         }
         return json_answer({"brokers": [group]})
+
+    def status(self, url: str) -> HttpResponse:
+        broker_id, role = self.roles[url]
+        ends = {"min_offset": self.begins[url], "max_offset": self.ends[url]}
+        if url == MASTER:
+            ends["begin_offset"] = self.begins[url]  # the others are of an earlier version
+        found = broker_status(broker_id=broker_id, role=role, **ends)
+        return HttpResponse(200, {}, found.model_dump_json(exclude_unset=True).encode())
 
     async def log(self, request: Request) -> HttpResponse:
         query = parse_qs(urlsplit(request.target).query)
@@ -176,6 +189,45 @@ async def test_without_a_master_a_standby_is_read() -> None:
         await follower.read_block()
 
     assert group.asked_urls() == [STANDBY]
+
+
+@pytest.mark.parametrize("prefers_replica", [True, False])
+async def test_the_master_says_where_the_log_begins_whoever_is_read(prefers_replica: bool) -> None:
+    group = Group()
+    group.begins = {MASTER: 100, STANDBY: 300}
+    async with (
+        group.client as client,
+        client.log_follower("a", prefers_replica=prefers_replica) as follower,
+    ):
+        assert (await follower.read_block()).from_offset == 100
+
+    assert group.asked_urls() == [STANDBY if prefers_replica else MASTER]
+
+
+async def test_the_end_of_a_standby_is_the_end_that_it_shows() -> None:
+    group = Group()
+    group.ends[STANDBY] = 400
+    async with (
+        group.client as client,
+        client.log_follower("a", from_offset="latest", prefers_replica=True) as follower,
+    ):
+        assert (await follower.read_block()).from_offset == 400
+
+
+@pytest.mark.parametrize("role", [STANDBY, LEARNER])
+async def test_without_a_master_nobody_knows_where_a_log_begins_unless_all_of_it_is_there(
+    role: str,
+) -> None:
+    group = Group()
+    group.begins = dict.fromkeys(group.roles, 300)
+    group.roles = {role: group.roles[role]}
+    async with group.client as client, client.log_follower("a") as follower:
+        with pytest.raises(eruca.UnavailableError, match="only the master knows"):
+            await follower.read_block()
+        assert (follower.next_offset, group.asked) == (None, [])
+
+        group.begins[role] = 0
+        assert (await follower.read_block()).from_offset == 0
 
 
 async def test_a_broker_that_nobody_knows_is_an_error() -> None:
