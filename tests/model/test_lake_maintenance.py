@@ -49,6 +49,7 @@ class LakeMachine(RuleBasedStateMachine):
         self.expired_before = FIRST_DAY
         self.next_batch = 0
         self.ends: dict[Queue, int] = {}
+        self.ranges: list[tuple[Range, ...]] = []  # by batch
         self.names = 0
         self.waiting: list[dict[tuple[str, int | None], int]] = []  # batches for the next moment
         self.is_exporting = False
@@ -80,6 +81,8 @@ class LakeMachine(RuleBasedStateMachine):
         for content in left:
             self.write_batch(content)
         manifests = Catalogue(self.folders).manifests()
+        names = [path for path, _ in self.folders.glob("_manifest/*.json")]
+        assert names == [f"_manifest/{one.batch:08d}.json" for one in manifests]
         if not waiting:
             assert mergeable(manifests, TARGET_BYTES) == {}
             idle = [one for one in manifests[:-1] if not one.files]
@@ -95,14 +98,14 @@ class LakeMachine(RuleBasedStateMachine):
         self.restart()
 
     @rule()
-    def repeat_a_finished_batch(self) -> None:
-        """An export that was killed before Spark's commit finds its batch finished."""
-        if self.next_batch:
-            before = dict(self.folders.files)
-            manifest = Catalogue(self.folders).manifest(self.next_batch - 1)
+    def repeat_finished_batches(self) -> None:
+        """An export whose checkpoint is older finds each batch finished, as the lake has it."""
+        catalogue = Catalogue(self.folders)
+        for batch, ranges in enumerate(self.ranges):
+            manifest = catalogue.covering(batch)
             assert manifest is not None
-            assert manifest.stands_for(self.next_batch - 1, QUERY, manifest.ranges)
-            assert self.folders.files == before
+            assert manifest.stands_for(batch, QUERY, ranges)
+        assert catalogue.covering(len(self.ranges)) is None
 
     @invariant()
     def readers_are_right(self) -> None:
@@ -165,6 +168,7 @@ class LakeMachine(RuleBasedStateMachine):
                 files.append((path, len(rows) * 10))
             catalogue.replace(self.manifest(number, tuple(ranges), tuple(files)))
             self.next_batch, self.ends = number + 1, ends
+            self.ranges.append(tuple(ranges))
             for partition, rows in rows_of.items():
                 self.rows[partition, number] = rows
                 self.batch_of |= dict.fromkeys(rows, number)

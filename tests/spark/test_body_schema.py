@@ -10,16 +10,17 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from eruca.exporting.columns import COLUMNS
 from eruca.exporting.errors import OptionError
 from eruca.exporting.ranges import Queue, Range
-from eruca_spark.body_schema import BodySchema, stored_schema
+from eruca_spark.body_schema import BodySchema, inferred_schema, stored_schema
 from eruca_spark.export import LakeExported, run_export
 from eruca_spark.failures import reason_of
-from eruca_spark.lake import Lake, read_lake
+from eruca_spark.lake import Lake, LakeError, read_lake
 from eruca_spark.lake_files import LocalFiles
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintenance
@@ -160,6 +161,54 @@ def test_a_schema_is_inferred_from_the_first_batch_and_then_kept(
     assert (done.rows, done.rejected_rows) == (30, 10)
     again = run_export(spark, str(tmp_path), given, body_schema="infer")
     assert again.batches == 0
+
+
+def test_the_bodies_of_a_sample_stay_with_the_executors(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand of them may be larger than the driver's memory."""
+    bodies = [(bytearray(good(offset)),) for offset in range(100)]
+    rows = spark.createDataFrame(bodies, "body BINARY")
+    for owner, names in (
+        (type(rows), ("collect", "toLocalIterator", "toPandas", "toArrow")),
+        (SparkContext, ("parallelize",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("in the driver"))
+
+    assert inferred_schema(rows).fields == {
+        "amount": "bigint",
+        "name": "string",
+        "tags": "array<string>",
+    }
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_missing_schema_is_an_error_for_readers_and_exports(
+    spark: SparkSession,
+    service: ExportService,
+    tmp_path: Path,
+    bodies: Callable[[Bodies], None],
+    *,
+    is_killed: bool,
+) -> None:
+    """Hadoop's file systems delete it before they rename the new one."""
+    bodies(good if is_killed else mixed)
+    export(spark, service.hold("orders", {0: 10}), tmp_path, SCHEMA)
+    schema = tmp_path / "_body_schema.json"
+    new = tmp_path / ("_body_schema.json.17.tmp" if is_killed else "kept.json")
+    schema.rename(new)
+
+    for action in (
+        lambda: read_lake(spark, str(tmp_path)),
+        lambda: export(spark, service, tmp_path, BodySchema({"amount": "bigint"})),
+    ):
+        with pytest.raises(LakeError, match=r"has no _body_schema\.json, but _"):
+            action()
+
+    new.rename(schema)
+    assert read_lake(spark, str(tmp_path)).where("body_amount = 8").count() == 1
+    assert export(spark, service, tmp_path).rows == 0
 
 
 def test_a_sample_without_a_json_object_is_an_error_and_nothing_is_written(

@@ -50,7 +50,7 @@ SENT_AT_FIRST: Final = 60_000
 SENT_MAX: Final = 60_000  # messages while drivers are killed
 WORKER_SECONDS: Final = 60.0  # to see a worker that reads
 DRIVER_SECONDS: Final = 300.0
-MAINTENANCE_STEPS: Final = 12  # of about as many for a small merge
+MAINTENANCE_STEPS: Final = 12  # at first; later as many as a whole run has
 LOOK_SECONDS: Final = 0.02  # a worker reads for longer
 
 
@@ -213,15 +213,20 @@ def killing_maintenance(lake: Path, random: Random, kills: Counter[str]) -> Iter
     is_over = threading.Event()
 
     def run() -> None:
+        steps = MAINTENANCE_STEPS
         while not is_over.wait(0.5):
             if not (lake / "_manifest").exists():
                 continue
-            step = str(random.randrange(MAINTENANCE_STEPS))
+            step = str(random.randrange(steps))
             program = (sys.executable, "-c", DYING_MAINTENANCE)
             with command(str(lake), step, environment=support_path(), program=program) as process:
                 output, _ = process.communicate(timeout=DRIVER_SECONDS)
             assert process.returncode in (0, -signal.SIGKILL), output
             kills["maintenance" if process.returncode else "maintained"] += 1
+            # Manifests are joined after all merges, at the end of the steps.
+            steps = (
+                steps * 2 if process.returncode else max(MAINTENANCE_STEPS, int(output.split()[-1]))
+            )
 
     with running_thread(run, is_over):
         yield

@@ -16,7 +16,8 @@ from eruca.exporting.columns import COLUMNS
 from eruca.exporting.exported import Exported
 from eruca_spark.export import run_export, waiting_rows
 from eruca_spark.failures import reason_of
-from eruca_spark.lake import Lake, chain_faults, read_lake
+from eruca_spark.lake import Lake, Manifest, chain_faults, read_lake
+from eruca_spark.lake_files import LakeBusyError
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintained, Maintenance
 from eruca_spark.reports.audit import audit_report, without_stranded
@@ -125,6 +126,32 @@ def test_a_checkpoint_that_is_older_than_the_maintenance_repeats_no_row(
     with pytest.raises(PySparkException) as caught:
         export(spark, service, lake)
     assert "another batch 0, from a deleted checkpoint" in reason_of(caught.value)
+
+
+def test_no_file_is_replaced_between_the_manifests_and_the_list_of_a_reader(
+    spark: SparkSession, service: ExportService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merged file would be in the directory of a batch that the reader does not know yet."""
+    export(spark, service.hold("orders", {0: 100}), tmp_path, maxRowsPerTrigger="50")
+    manifests = Lake.manifests
+    refused: list[LakeBusyError] = []
+
+    def and_then_more(self: Lake) -> list[Manifest]:
+        found = manifests(self)
+        monkeypatch.undo()
+        export(spark, service.hold("orders", {0: 150}), tmp_path)
+        try:
+            maintain(tmp_path)
+        except LakeBusyError as error:
+            refused.append(error)
+        return found
+
+    monkeypatch.setattr(Lake, "manifests", and_then_more)
+
+    assert read_lake(spark, str(tmp_path)).count() == 100
+    assert len(refused) == 1
+    assert maintain(tmp_path).merged_rows == 150
+    assert read_lake(spark, str(tmp_path)).count() == 150
 
 
 def test_a_batch_waits_for_the_exchange_of_a_partition(

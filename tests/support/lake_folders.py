@@ -37,6 +37,9 @@ class MemoryFolders:
     def changed(self) -> None:
         self.look()
 
+    def check_locked(self, path: str) -> None:
+        assert "batch" in self.locks or not path.startswith("_manifest/")
+
     def glob(self, pattern: str) -> list[tuple[str, int]]:
         return sorted(
             (path, size_of(content))
@@ -51,6 +54,7 @@ class MemoryFolders:
 
     def write(self, path: str, text: str) -> None:
         self.step()
+        self.check_locked(path)
         self.files[path] = text
         self.changed()
 
@@ -61,6 +65,7 @@ class MemoryFolders:
     def delete(self, path: str) -> None:
         for one in [path, *self.files_below(path)]:
             self.step()
+            self.check_locked(one)
             self.files.pop(one, None)
             self.changed()
         self.folders = {one for one in self.folders if not _is_below(one, path) and one != path}
@@ -74,11 +79,13 @@ class MemoryFolders:
     def link(self, path: str, other: str) -> None:
         self.step()
         assert other not in self.files
+        assert self.exists(other.rpartition("/")[0])
         self.files[other] = self.files[path]
         self.changed()
 
-    def create(self, path: str) -> None:
+    def create(self, path: str, like: str) -> None:
         self.step()
+        assert self.exists(like)
         assert not self.exists(path)
         self.folders.add(path)
 

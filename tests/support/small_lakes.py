@@ -34,8 +34,12 @@ folders = Folders(Path(sys.argv[1]), int(sys.argv[2]))
 keep_days = int(sys.argv[3]) if sys.argv[3:] else None
 with folders.maintaining():
     Maintenance(folders).run(1_000_000, keep_days=keep_days, today=date(2026, 11, 28))
+print(folders.steps)
 """
-"""A program that maintains a lake and kills itself before one of its changes."""
+"""A program that maintains a lake and kills itself before one of its changes.
+
+If there are fewer changes, it prints how many.
+"""
 
 
 def support_path() -> dict[str, str]:
@@ -81,9 +85,9 @@ class KillableFolders(LocalFolders):
         self.step()
         super().link(path, other)
 
-    def create(self, path: str) -> None:
+    def create(self, path: str, like: str) -> None:
         self.step()
-        super().create(path)
+        super().create(path, like)
 
     def exchange(self, path: str, other: str) -> None:
         self.step()

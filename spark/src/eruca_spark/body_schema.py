@@ -182,9 +182,8 @@ def inferred_schema(rows: DataFrame) -> BodySchema:
     text = f.col("body").cast("string")
     small = (f.octet_length("body") <= _SAMPLE_BODY_SIZE_MAX) & f.is_valid_utf8(text)
     sample = rows.where(small).select(text.alias("text")).limit(SAMPLE_ROWS_MAX)
-    texts = [row["text"] for row in sample.collect()]
-    spark = rows.sparkSession
-    found: StructType = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema
+    # The executors infer: the bodies together may be larger than the driver's memory.
+    found: StructType = rows.sparkSession.read.json(sample).schema
     fields: dict[str, str] = {}
     left_out = []
     lower: set[str] = set()
@@ -201,8 +200,8 @@ def inferred_schema(rows: DataFrame) -> BodySchema:
         sys.stderr.write(f"no columns for fields of bodies: {', '.join(map(repr, left_out))}\n")
     if not 0 < len(fields) <= _FIELDS_MAX:
         raise OptionError(
-            f"body-schema: expected 1 to {_FIELDS_MAX} fields in a sample of {len(texts)} bodies,"
-            f" found {len(fields)}; give the schema in a file"
+            f"body-schema: expected 1 to {_FIELDS_MAX} fields in a sample of at most"
+            f" {SAMPLE_ROWS_MAX} bodies, found {len(fields)}; give the schema in a file"
         )
     return BodySchema(fields)
 

@@ -29,7 +29,7 @@ from pyspark.sql import functions as f
 
 from eruca.exporting.columns import COLUMNS
 from eruca.exporting.ranges import Queue, Range
-from eruca_spark.body_schema import REASON, stored_schema
+from eruca_spark.body_schema import BODY_SCHEMA_FILE, REASON, stored_schema
 from eruca_spark.lake_files import LakeFiles, lake_files
 from eruca_spark.layout import Layout, stored_layout
 
@@ -169,7 +169,7 @@ class Catalogue:
         return None if text is None else Manifest.from_json(text)
 
     def manifests(self) -> list[Manifest]:
-        """Return all manifests, in order."""
+        """Return all manifests, in order, without those for which another one stands."""
         # In ascending order: a manifest that stands for others is written before they are deleted.
         texts = (self.files.read(path) for path, _ in self.files.glob("_manifest/*.json"))
         found = [Manifest.from_json(text) for text in texts if text is not None]
@@ -184,10 +184,17 @@ class Catalogue:
         own = self.manifest(batch)
         if own is not None:
             return own
-        later = (path for path, _ in self.files.glob("_manifest/*.json") if _number(path) > batch)
-        text = self.files.read(next(later, _manifest_path(batch)))
-        next_one = None if text is None else Manifest.from_json(text)
-        return next_one if next_one is not None and next_one.first <= batch else None
+        # The next one may be a remainder of an interrupted fold, which a later one hides.
+        for number in sorted(one for one in self.numbers() if one > batch):
+            later = self.manifest(number)
+            if later is not None and later.first <= batch:
+                return later
+        return None
+
+    def numbers(self) -> set[int]:
+        """Return the numbers of all manifests, also of those for which another one stands."""
+        paths = (path for path, _ in self.files.glob("_manifest/*.json"))
+        return {int(path.rsplit("/", 1)[-1].removesuffix(".json")) for path in paths}
 
     def replace(self, manifest: Manifest) -> None:
         """Write a manifest, durably; it replaces the one with its number."""
@@ -206,6 +213,21 @@ class Lake(Catalogue):
         super().__init__(lake_files(spark, self.root))
         self.layout = stored_layout(self.files) or Layout()
         self.schema = stored_schema(self.files)
+        if not self.schema.fields:
+            self._check_no_schema()
+
+    def _check_no_schema(self) -> None:
+        """Check that the schema of bodies is missing because the lake never had one.
+
+        Hadoop's file systems replace a file in two steps: between them, there is none.
+        """
+        for pattern in (f"{BODY_SCHEMA_FILE}.*.tmp", f"{REJECTED}/topic=*"):
+            for path, _ in self.files.glob(pattern):
+                raise LakeError(
+                    f"{self.root} has no {BODY_SCHEMA_FILE}, but {path}: an export that adds fields"
+                    " is replacing the schema of bodies, or was killed then. Run this again; if the"
+                    f" error stays, rename {BODY_SCHEMA_FILE}.*.tmp to {BODY_SCHEMA_FILE}"
+                )
 
     @property
     def checkpoint(self) -> str:
@@ -246,18 +268,23 @@ def read_lake(spark: SparkSession, root: str) -> DataFrame:
     A lake with a schema of bodies also has its columns, and ``reject_reason``: rows below
     ``_rejected`` are included, because they are messages, too.
 
+    The readers' lock is held while files are listed. If a maintenance replaces them before Spark
+    opens them, the job fails; hold the lock for the whole job to prevent this.
+
     Raises:
-        LakeError: There is no lake.
+        LakeError: There is no lake, or its schema of bodies is missing.
     """
     lake = Lake(spark, root)
     if not lake.exists:
         raise LakeError(f"there is no lake in {lake.root}")
-    manifests = lake.manifests()
-    rows = _rows_in(spark, lake, "", lake.schema.columns, manifests)
-    if not lake.schema.fields:
-        return rows
+    # A merge between manifests and list would move rows to a batch that is not in the manifests.
+    with lake.files.reading():
+        manifests = lake.manifests()
+        rows = _rows_in(spark, lake, "", lake.schema.columns, manifests)
+        if not lake.schema.fields:
+            return rows
+        rejected = _rows_in(spark, lake, f"{REJECTED}/", {REASON: "STRING"}, manifests)
     names = [*COLUMNS, *lake.schema.columns, REASON, "dt", *lake.layout.added_columns, "batch"]
-    rejected = _rows_in(spark, lake, f"{REJECTED}/", {REASON: "STRING"}, manifests)
     return rows.unionByName(rejected, allowMissingColumns=True).select(*names)
 
 
@@ -288,7 +315,3 @@ def _rows_in(
 
 def _manifest_path(batch: int) -> str:
     return f"_manifest/{batch:08d}.json"
-
-
-def _number(path: str) -> int:
-    return int(path.rsplit("/", 1)[-1].removesuffix(".json"))

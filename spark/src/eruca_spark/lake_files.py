@@ -9,9 +9,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -80,7 +81,11 @@ class LocalFiles:
         """Return the paths and sizes of all matches, sorted."""
         found = []
         for path in self._root.glob(pattern):
-            size = path.stat().st_size if path.is_file() else 0
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # deleted since it was listed
+            size = status.st_size if stat.S_ISREG(status.st_mode) else 0
             found.append((path.relative_to(self._root).as_posix(), size))
         return sorted(found)
 
@@ -100,6 +105,8 @@ class LocalFiles:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            adopt(beside, target)
         beside.replace(target)
         self._sync_folders_above([path])
 
@@ -267,6 +274,21 @@ class HadoopFiles:
             )
             for status in found
         ]
+
+
+def adopt(path: Path, other: Path) -> None:
+    """Give a file or directory the mode of *other* and, as far as permitted, owner and group.
+
+    Raises:
+        FileNotFoundError: There is no *other*.
+    """
+    status = other.stat()
+    # Only root may give files away; others may choose between their own groups.
+    with suppress(PermissionError):
+        os.chown(path, -1, status.st_gid)
+    with suppress(PermissionError):
+        os.chown(path, status.st_uid, -1)
+    path.chmod(stat.S_IMODE(status.st_mode))  # last: a change of the owner clears bits
 
 
 def _sync(path: Path) -> None:

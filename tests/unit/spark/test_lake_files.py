@@ -52,6 +52,27 @@ def test_folders_are_found_and_deleted_with_what_is_in_them(files: LocalFiles) -
     assert files.glob("topic=*/dt=*/batch=*") == [("topic=b/dt=1/batch=1", 0)]
 
 
+def test_a_file_that_is_deleted_while_files_are_listed_is_omitted(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("1.json", "2.json"):
+        files.write(f"_manifest/{name}", "one")
+    status_of = Path.stat
+
+    def last_look(self: Path, **options: bool) -> os.stat_result:
+        status = status_of(self, **options)
+        if self.name == "1.json":
+            self.unlink()
+        return status
+
+    monkeypatch.setattr(Path, "stat", last_look)
+    listed = [*tmp_path.glob("_manifest/*.json")]
+    files.glob("_manifest/*.json")
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: listed)
+
+    assert files.glob("_manifest/*.json") == [("_manifest/2.json", 3)]
+
+
 def test_files_are_made_durable_with_all_the_folders_they_lie_in(
     files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from eruca_spark.lake import LakeError
-from eruca_spark.lake_files import LakeFiles, LocalFiles
+from eruca_spark.lake_files import LakeFiles, LocalFiles, adopt
 from eruca_spark.maintenance.merging import merge_files, row_count
 
 _AT_FDCWD: Final = -100
@@ -35,10 +35,10 @@ class LakeFolders(LakeFiles, Protocol):
         """Return all files below a directory, sorted; empty if there is none."""
 
     def link(self, path: str, other: str) -> None:
-        """Give a file a second name; create its directory."""
+        """Give a file a second name, in a directory that exists."""
 
-    def create(self, path: str) -> None:
-        """Create an empty directory."""
+    def create(self, path: str, like: str) -> None:
+        """Create an empty directory, with the mode and owner of another one."""
 
     def exchange(self, path: str, other: str) -> None:
         """Exchange two directories: at any moment, both names exist."""
@@ -76,14 +76,13 @@ class LocalFolders(LocalFiles):
         return sorted(one.relative_to(self._root).as_posix() for one in found)
 
     def link(self, path: str, other: str) -> None:
-        """Give a file a second name; create its directory."""
-        target = self._root / other
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.hardlink_to(self._root / path)
+        """Give a file a second name, in a directory that exists."""
+        (self._root / other).hardlink_to(self._root / path)
 
-    def create(self, path: str) -> None:
-        """Create an empty directory."""
+    def create(self, path: str, like: str) -> None:
+        """Create an empty directory, with the mode and, as far as permitted, owner of another."""
         (self._root / path).mkdir(parents=True)
+        adopt(self._root / path, self._root / like)
 
     def exchange(self, path: str, other: str) -> None:
         """Exchange two directories, durably.
@@ -110,8 +109,11 @@ class LocalFolders(LocalFiles):
             target.rmdir()
 
     def merge(self, paths: list[str], target: str) -> int:
-        """Write the rows of *paths* to a new file, and return their number."""
-        return merge_files([self._root / path for path in paths], self._root / target)
+        """Write the rows of *paths* to a new file, with the mode of the first."""
+        sources = [self._root / path for path in paths]
+        rows = merge_files(sources, self._root / target)
+        adopt(self._root / target, sources[0])
+        return rows
 
     def rows(self, path: str) -> int:
         """Return the number of rows of a file."""

@@ -1,6 +1,7 @@
 """Merge Parquet files: rows stay in order, types and names stay those of the export.
 
-Memory is bounded by a row group, whatever the size of the files.
+Memory is bounded by a row group, whatever the size of the files and of their rows. Only columns of
+short texts have dictionaries, so rows in memory are about as large as in their row group.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import pyarrow.parquet as pq
 from eruca_spark.lake import LakeError
 
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024  # of rows in memory, before compression
-_BATCH_ROWS: Final = 8_192
+_BATCH_ROWS_MAX: Final = 8_192
+_BATCH_BYTES: Final = 8 * 1024 * 1024  # of rows that are decoded at once, on average
 _READ_BUFFER_SIZE: Final = 1024 * 1024
 _DICTIONARIES: Final = ["broker_name", "tag"]  # as in files of the export
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_ZONELESS_TIME: Final = pa.timestamp("us")
 
 
 def row_count(path: Path) -> int:
@@ -34,8 +38,8 @@ def row_count(path: Path) -> int:
 def merge_files(sources: Sequence[Path], target: Path) -> int:
     """Write the rows of all *sources* to *target*, in order; return their number.
 
-    A column that some files lack is null in their rows. Times of earlier versions (INT96) become
-    microseconds in UTC.
+    A column that some files lack is null in their rows. Times become microseconds, those of earlier
+    versions (INT96) in UTC. Times without a zone stay without one.
 
     Raises:
         LakeError: A file is unreadable, a column has two types, or rows are missing.
@@ -44,11 +48,15 @@ def merge_files(sources: Sequence[Path], target: Path) -> int:
     expected = 0
     for source in sources:
         with _opened(source) as file:
-            schemas.append(_normal(file.schema_arrow))
+            schemas.append(_normal(file))
             expected += file.metadata.num_rows
+    # Earlier versions gave all times a zone when they merged.
+    zoneless = {
+        field.name for schema in schemas for field in schema if field.type == _ZONELESS_TIME
+    }
     # The newest file decides the order of columns.
     try:
-        schema = pa.unify_schemas(schemas[::-1])
+        schema = pa.unify_schemas([_without_zones(one, zoneless) for one in schemas[::-1]])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise LakeError(f"cannot merge {target.parent}: {error}") from error
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +82,7 @@ def _row_groups(sources: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table
     size = 0
     for source in sources:
         with _opened(source) as file:
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            for batch in _batches(file):
                 group.append(_fitted(batch, schema))
                 size += batch.nbytes
                 if size >= ROW_GROUP_BYTES:
@@ -82,6 +90,14 @@ def _row_groups(sources: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table
                     group, size = [], 0
     if group:
         yield pa.Table.from_batches(group, schema)
+
+
+def _batches(file: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - pyarrow has no types
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
+        rows = max(1, min(rows, _BATCH_ROWS_MAX))
+        yield from file.iter_batches(batch_size=rows, row_groups=[number])
 
 
 def _opened(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -96,13 +112,24 @@ def _opened(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
         raise LakeError(f"unreadable file of the lake: {path}: {error}") from error
 
 
-def _normal(schema: pa.Schema) -> pa.Schema:
+def _normal(file: Any) -> pa.Schema:  # noqa: ANN401 - pyarrow has no types
+    leaves = (file.schema.column(number) for number in range(len(file.schema)))
+    moments = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     fields = []
-    for field in schema.remove_metadata():
-        is_time = pa.types.is_timestamp(field.type)
-        type_ = pa.timestamp("us", tz="UTC") if is_time else field.type
+    for field in file.schema_arrow.remove_metadata():
+        type_ = field.type
+        if pa.types.is_timestamp(type_):
+            is_moment = type_.tz is not None or field.name in moments
+            type_ = _TIME if is_moment else _ZONELESS_TIME
         fields.append(pa.field(field.name, type_))
     return pa.schema(fields)
+
+
+def _without_zones(schema: pa.Schema, names: set[str]) -> pa.Schema:
+    return pa.schema(
+        field.with_type(_ZONELESS_TIME) if field.name in names and field.type == _TIME else field
+        for field in schema
+    )
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -154,14 +154,15 @@ class Maintenance:
         gone = {file.path for file in change.removed}
         gone |= {_checksum(path) for path in gone}
         kept = [path for path in folders.files_below(change.partition) if path not in gone]
-        folders.create(_BESIDE)
         links = [(path, path) for path in kept]
         links += [(f"{_STAGED}/{file.path}", file.path) for file in change.added]
-        names = []
-        for source, path in links:
-            name = f"{_BESIDE}/{path.removeprefix(change.partition + '/')}"
+        directories = {path.rpartition("/")[0] for _, path in links} | {change.partition}
+        # A directory sorts before those in it.
+        for directory in sorted(directories):
+            folders.create(_beside(directory, change), directory)
+        names = [_beside(path, change) for _, path in links]
+        for (source, _), name in zip(links, names, strict=True):
             folders.link(source, name)
-            names.append(name)
         folders.make_durable(names)
 
     def _record(self, change: Change) -> None:
@@ -177,14 +178,26 @@ class Maintenance:
             self._folders.delete_if_empty("/".join(levels[:count]))
 
     def _fold(self) -> None:
+        """Join manifests without files, and delete all for which another one stands.
+
+        An interrupted run may have left some of those, which ``manifests`` hides.
+        """
+        numbers = self._catalogue.numbers()
         manifests = self._catalogue.manifests()
-        before = {manifest.batch for manifest in manifests}
-        for manifest in folded(manifests):
-            self._catalogue.replace(manifest)
-            covered = sorted(batch for batch in before if manifest.first <= batch < manifest.batch)
-            for batch in covered:
+        joined = folded(manifests)
+        standing = (*manifests, *joined)
+        covered = {
+            batch for one in standing for batch in range(one.first, one.batch) if batch in numbers
+        }
+        if not covered:
+            return
+        with self._alone():
+            for manifest in joined:
+                self._catalogue.replace(manifest)
+            # In descending order: the next manifest after a deleted one is the one that stands.
+            for batch in sorted(covered, reverse=True):
                 self._catalogue.forget(batch)
-            self.done.folded_batches += len(covered)
+        self.done.folded_batches += len(covered)
 
     def _check_readers(self) -> None:
         """Fail early, before files are merged."""
@@ -196,6 +209,11 @@ class Maintenance:
         """Wait for a batch of an export; refuse to go on beside a reader that holds the lake."""
         with self._folders.writing(), self._folders.unread():
             yield
+
+
+def _beside(path: str, change: Change) -> str:
+    """Return the path that a file or directory of the changed partition has in its new content."""
+    return _BESIDE + path.removeprefix(change.partition)
 
 
 def _checksum(path: str) -> str:

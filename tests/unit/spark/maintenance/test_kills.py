@@ -60,6 +60,16 @@ def check_whole(root: Path) -> None:
     assert sum(one.rows - one.dropped_rows for one in manifests) == 35
     assert [root / one.path for one in files_of(manifests)] == data_files(root)
     assert not (root / "_maintenance").exists()
+    names = {path.name for path in (root / "_manifest").iterdir()}
+    assert names == {f"{one.batch:08d}.json" for one in manifests}
+
+
+def check_finished(root: Path) -> None:
+    catalogue = Catalogue(LocalFiles(root))
+    for batch in range(5):
+        manifest = catalogue.covering(batch)
+        assert manifest is not None, batch
+        assert manifest.first <= batch <= manifest.batch
 
 
 def test_small_files_become_one_and_expired_days_go_with_their_manifests(lake: Path) -> None:
@@ -93,8 +103,10 @@ def test_a_kill_before_any_change_leaves_every_row_once(lake: Path, tmp_path: Pa
             there = offsets(copy)
             assert there[-35:] == [*range(15, 50)]
             assert there[:-35] in ([*range(15)], [])
+            check_finished(copy)
             maintained(LocalFolders(copy))
             check_whole(copy)
+            check_finished(copy)
             shutil.rmtree(copy)
             continue
         break
@@ -123,6 +135,63 @@ def test_a_reader_that_holds_the_lake_is_not_disturbed(lake: Path) -> None:
     assert data_files(lake) == before
     maintained(LocalFolders(lake))
     check_whole(lake)
+
+
+def test_manifests_are_joined_beside_neither_a_batch_nor_a_reader(lake: Path) -> None:
+    class Folders(LocalFolders):
+        joined = 0
+
+        def delete(self, path: str) -> None:
+            if path.startswith("_manifest/"):
+                self.joined += 1
+                with pytest.raises(LakeBusyError), LocalFiles(lake).unread():
+                    pytest.fail("readers are not kept away")
+            super().delete(path)
+
+    folders = Folders(lake)
+    maintained(folders)
+
+    assert folders.joined == 3
+
+
+def test_remains_of_several_interrupted_folds_are_hidden_and_then_deleted(lake: Path) -> None:
+    """Earlier versions deleted manifests in ascending order, and never again."""
+    before = {path: path.read_text() for path in (lake / "_manifest").iterdir()}
+    maintained(LocalFolders(lake))
+    for path, text in before.items():
+        if path.name in ("00000001.json", "00000002.json"):
+            path.write_text(text)
+
+    check_finished(lake)
+    assert maintained(LocalFolders(lake)).folded_batches == 2
+    check_whole(lake)
+    check_finished(lake)
+
+
+def test_what_is_replaced_keeps_mode_and_owner(lake: Path) -> None:
+    """An export and readers can go on if another user maintains the lake."""
+    partition = lake / f"topic=orders/dt={YESTERDAY}"
+    modes = {
+        partition: 0o2775,
+        partition / "batch=4": 0o750,
+        partition / "batch=1/part-1.parquet": 0o640,
+        lake / "_manifest/00000003.json": 0o664,
+    }
+    owner = (1_234, 1_235) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    for path, mode in modes.items():
+        os.chown(path, *owner)
+        path.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        maintained(LocalFolders(lake))
+    finally:
+        os.umask(before)
+
+    [merged] = data_files(lake)
+    replaced = (partition, partition / "batch=4", merged, lake / "_manifest/00000003.json")
+    for path, mode in zip(replaced, modes.values(), strict=True):
+        status = path.stat()
+        assert (oct(status.st_mode & 0o7777), status.st_uid, status.st_gid) == (oct(mode), *owner)
 
 
 def test_a_second_maintenance_is_refused(lake: Path) -> None:
