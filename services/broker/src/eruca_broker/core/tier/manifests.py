@@ -95,6 +95,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.segments, *self.abandoned, *kept]
 
     @property
+    def paths(self) -> set[str]:
+        """The paths of all objects that readers may need."""
+        return {path for one in self.segments for path in one.paths}
+
+    @property
     def min_offset(self) -> int | None:
         """Log offset of the first byte in the tier; None: it is empty."""
         return self.segments[0].base if self.segments else None

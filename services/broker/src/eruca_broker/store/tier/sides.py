@@ -76,6 +76,7 @@ def side_of(
     is_current: Callable[[Key, Run], bool],
     chunk_size: int,
     done: Callable[[Side], None],
+    has_keys: bool = True,
 ) -> Iterator[None]:
     """Build the side object of a closed segment in steps; give it to *done* at the end.
 
@@ -87,6 +88,7 @@ def side_of(
         is_current: Tells whether a queue is still that of an existing topic.
         chunk_size: Bytes of a chunk.
         done: Called once, by the last step.
+        has_keys: Put the messages' keys into it, if there are not too many; format 1 had none.
 
     Raises:
         DamagedSegmentError: A record is damaged.
@@ -98,7 +100,7 @@ def side_of(
         yield from _surveyed(segment, base_offset, survey)
         runs = placed(carried(before, survey.runs, is_current))
         count = sum(run.messages for of_one in runs.values() for run in of_one)
-        key_count = survey.key_count if survey.key_count <= KEYS_MAX else None
+        key_count = survey.key_count if has_keys and survey.key_count <= KEYS_MAX else None
         fences: list[bytes] = []
         body_size = count * (ENTRY_SIZE + TIME_SIZE) + (key_count or 0) * KEY_SIZE
         body_path.parent.mkdir(exist_ok=True)

@@ -8,14 +8,15 @@ takes an object as a whole, so the damaged one stays until the sound one is ther
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from eruca.objects.repositories import Repository
 from eruca_broker.core.tier.manifests import TierSegment
 from eruca_broker.core.tier.queue_tables import Key, Run, decoded
 from eruca_broker.store.readable_log import LogFile
-from eruca_broker.store.tier.sides import Side, side_of
+from eruca_broker.store.tier.sides import DamagedSegmentError, Side, side_of
 from eruca_broker.store.tiering.uploads import equals, in_idle_time, put_object
 
 
@@ -43,15 +44,16 @@ async def store_segment(
         rate_max: Bytes a second; 0: as fast as possible.
 
     Raises:
-        UnrepairableError: The segment here has other bytes.
+        UnrepairableError: The segment here has other bytes, or cannot be read.
         ErucaError: The tier cannot be written now.
         OSError: The same, or the disk refuses.
     """
     await _check_equal(file, segment)
     digests = decoded(head).head.segment_digests
-    await put_object(
-        repository, path, file.path, digests, chunk_size=segment.chunk_size, rate_max=rate_max
-    )
+    with _sound_here():
+        await put_object(
+            repository, path, file.path, digests, chunk_size=segment.chunk_size, rate_max=rate_max
+        )
 
 
 async def store_side(
@@ -80,43 +82,61 @@ async def store_side(
         rate_max: Bytes a second; 0: as fast as possible.
 
     Raises:
-        UnrepairableError: The segment here has other bytes; or a topic was deleted meanwhile, or
-            this version builds other side objects, so that it would not be the same.
+        UnrepairableError: The segment here has other bytes, or cannot be read; or a topic was
+            deleted meanwhile, or this version builds other side objects, so that it would not be
+            the same.
         ErucaError: The tier cannot be written now.
         OSError: The same, or the disk refuses.
     """
     await _check_equal(file, segment)
     made: list[Side] = []
-    await in_idle_time(
-        side_of(
-            file.path,
-            file.base_offset,
-            room,
-            before=before,
-            is_current=is_current,
-            chunk_size=segment.chunk_size,
-            done=made.append,
-        )
+    steps = side_of(
+        file.path,
+        file.base_offset,
+        room,
+        before=before,
+        is_current=is_current,
+        chunk_size=segment.chunk_size,
+        done=made.append,
+        has_keys=head is None or decoded(head).head.key_count is not None,
     )
+    with _sound_here():
+        await in_idle_time(steps)
     head = made[0].head if head is None else head
     if hashlib.sha256(head).hexdigest() != segment.head_sha256:
         raise UnrepairableError(
-            "its head is lost, and cannot be built again: topics have been deleted since it was"
+            "its head is lost, and cannot be built again: topics have been deleted since it was, "
+            "or an earlier version of the broker has built it in another way"
         )
     digests = decoded(head).head.side_digests
     if decoded(made[0].head).head.side_digests != digests:
         raise UnrepairableError("an earlier version of the broker has built it in another way")
-    await put_object(
-        repository,
-        path,
-        room,
-        digests,
-        first=head,
-        chunk_size=segment.chunk_size,
-        rate_max=rate_max,
-    )
+    with _sound_here():
+        await put_object(
+            repository,
+            path,
+            room,
+            digests,
+            first=head,
+            chunk_size=segment.chunk_size,
+            rate_max=rate_max,
+        )
 
 
 async def _check_equal(file: LogFile, segment: TierSegment) -> None:
-    if not await equals(file, segment):
+    try:
+        is_equal = await equals(file, segment)
+    except OSError as error:
+        raise UnrepairableError(
+            f"the segment on this broker's disk cannot be read: {error}"
+        ) from error
+    if not is_equal:
         raise UnrepairableError("the segment on this broker's disk differs from what was uploaded")
+
+
+@contextmanager
+def _sound_here() -> Iterator[None]:
+    try:
+        yield
+    except DamagedSegmentError as error:
+        raise UnrepairableError(f"the segment on this broker's disk is damaged: {error}") from error

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,6 +135,7 @@ class Tiering:
             self.cache, store.cold.begin, lambda: store.log_min_offset, self._doubt
         )
         self.wake: Callable[[], None] = lambda: None  # ends the pause between two steps
+        self.taking_over: Callable[[], Awaitable[None]] = _nothing  # before it becomes the writer
         self._refreshed_at = float("-inf")  # monotonic
         self._manifest: Manifest | None = None  # the latest one, for the next one
         self._seen = 0  # the highest number of a manifest that this store has seen
@@ -242,11 +243,7 @@ class Tiering:
         """
         known, log_begin = self._manifest, self._store.log_min_offset  # before the listing
         self._refreshed_at = self._clock.monotonic()
-        # The one that was seen last must be listed, else this is another place.
-        after = self._path(name_of(self._seen - 1)) if self._seen > 1 else None
-        listed = await self._sizes(MANIFESTS, after)
-        latest = max((number_of(path) or 0 for path in listed), default=0)
-        check_place(latest, self._seen)
+        latest = await self._latest()
         if known is not None and known.number == latest:
             self.reader.reached = max(self.reader.reached, log_begin)
             return
@@ -297,7 +294,8 @@ class Tiering:
                 "objects of the tier are missing; their segments are here, and are uploaded again",
                 log_offset=ours.segments[len(whole.segments)].base,
             )
-        self.faults.keep({path for one in whole.segments for path in one.paths})
+        await self.taking_over()  # retention believes this broker's faults from now on
+        self.faults.keep(whole.paths)
         unsound = found_by_size(whole, sizes)
         for path, fault in unsound.items():
             self.faults.note(path, fault)
@@ -356,6 +354,21 @@ class Tiering:
                     "mounted, and whether something else deletes objects there"
                 )
 
+    async def _latest(self) -> int:
+        """Return the number of the latest manifest; 0: there is none.
+
+        Raises:
+            ErucaError: The tier cannot be read now.
+            OSError: The same.
+            TierMismatchError: The place lacks manifests that it had.
+        """
+        # The one that was seen last must be listed, else this is another place.
+        after = self._path(name_of(self._seen - 1)) if self._seen > 1 else None
+        listed = await self._sizes(MANIFESTS, after)
+        latest = max((number_of(path) or 0 for path in listed), default=0)
+        check_place(latest, self._seen)
+        return latest
+
     async def _sizes(self, folder: str, after: str | None = None) -> dict[str, int]:
         """Return the sizes of the log's objects in *folder*, by their paths in manifests."""
         strip = len(self._path(""))
@@ -389,6 +402,7 @@ class Tiering:
         except BaseException:
             self._is_writer, self._manifest = False, None
             raise
+        self.faults.keep(created.paths)
         overtaken = created.number - _KEPT_NUMBERS
         if overtaken > 0:
             async with answered():
@@ -448,6 +462,18 @@ class Tiering:
         """Return bytes of an object; see :meth:`.Repository.get_range`."""
         return await self._repository.get_range(self._path(path), begin, end)
 
+    async def check_place(self) -> None:
+        """Return if the tier answers, and its place is that of before.
+
+        Raises:
+            UnavailableError: It is not; or the tier cannot be read now.
+        """
+        try:
+            await self._latest()
+        except (ErucaError, OSError, TierMismatchError) as error:
+            text = error.detail if isinstance(error, ErucaError) else str(error)
+            raise UnavailableError(f"the tier cannot be read: {text}") from error
+
     async def repair(self, segment: TierSegment, path: str, head: bytes | None) -> None:
         """Store one of a segment's objects again, from the segment here.
 
@@ -476,10 +502,7 @@ class Tiering:
                     self._repository, target, file, segment, head, rate_max=rate_max
                 )
                 return
-            place = manifest.segments.index(segment)
-            before = self._beginnings(segment.base) if head is None and not place else {}
-            if head is None and place:
-                before = (await self._table_of(manifest.segments[place - 1])).last_runs()
+            before = {} if head is not None else await self._runs_before(segment, manifest)
             try:
                 await store_side(
                     self._repository,
@@ -494,6 +517,25 @@ class Tiering:
                 )
             finally:
                 await asyncio.to_thread(remove, self._room)
+
+    async def _runs_before(self, segment: TierSegment, manifest: Manifest) -> Mapping[Key, Run]:
+        """Return the last run of each queue in the segment before, to build a head again."""
+        place = manifest.segments.index(segment)
+        if not place:
+            return self._beginnings(segment.base)
+        neighbour = manifest.segments[place - 1]
+        try:
+            return (await self._table_of(neighbour)).last_runs()
+        except InvalidHeadError as error:
+            raise UnrepairableError(
+                f"its head is lost, and that of the segment before cannot be read: {error}"
+            ) from error
+        except ErucaError as error:
+            if neighbour.side_path not in self.faults.known:
+                raise
+            raise UnrepairableError(
+                "its head is lost, and so is that of the segment before, from which it is built"
+            ) from error
 
     # --- Facts ------------------------------------------------------------------------------------
 
@@ -546,6 +588,10 @@ class Tiering:
     @property
     def _room(self) -> Path:
         return self.directory / "side.unfinished"
+
+
+async def _nothing() -> None:
+    """Do nothing."""
 
 
 def _tell_expired(before: Manifest, after: Manifest) -> None:
