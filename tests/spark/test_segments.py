@@ -232,3 +232,18 @@ def test_a_topic_that_does_not_exist_is_told(spark: SparkSession, world: World) 
 def test_a_place_without_a_log_is_told(spark: SparkSession, tmp_path: Path) -> None:
     with told("has neither a store nor a backup of broker broker-a"):
         load(spark, tmp_path)
+
+
+def test_a_schema_of_the_user_s_is_refused_also_in_sql(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"topic": "orders", "broker": "broker-a", "columns": "topic,body"}
+    reader = spark.read.schema("topic string, body binary").format("eruca-segments")
+    with told("without a schema of your own"):
+        reader.options(**options).load(str(tmp_path)).count()
+
+    texts = ", ".join(f"{name} '{value}'" for name, value in options.items())
+    with told("without a schema of your own"):
+        spark.sql(
+            "CREATE TEMPORARY VIEW seen (topic string, body binary) USING `eruca-segments`"
+            f" OPTIONS (path '{tmp_path}', {texts})"
+        )
+        spark.sql("SELECT * FROM seen").collect()

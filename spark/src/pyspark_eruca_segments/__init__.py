@@ -37,7 +37,7 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = dict(options)
-        self._shares: tuple[Share, ...] = ()
+        self._shares: tuple[Share, ...] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -58,6 +58,11 @@ class DefaultSource(DataSource):
         options = self._options()
         if tuple(schema.fieldNames()) != options.columns:
             raise OptionError("a schema of your own is not supported; use the option columns")
+        if self._shares is None:  # Spark does not ask for the schema if the user gives one
+            raise OptionError(
+                "expected a table without a schema of your own, even one of the same columns; to"
+                " choose columns, use the option columns"
+            )
         return SegmentReader(self._shares, options.columns, is_marked=options.damaged == "mark")
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: ANN401 - there is none

@@ -23,3 +23,4 @@ class LogCopy(NamedTuple):
     broker_name: str
     stretches: tuple[Stretch, ...]  # without a gap
     note: str | None = None  # what its reader should know
+    may_be_rocketmqs: bool = False  # then each stretch begins a segment

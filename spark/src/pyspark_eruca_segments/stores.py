@@ -17,7 +17,7 @@ from eruca.contract.records import BLANK_SIZE_MIN
 from eruca.exporting.errors import OptionError, SourceError
 from pyspark_eruca_segments.copies import LogCopy, Stretch
 from pyspark_eruca_segments.objects import Source, reading
-from pyspark_eruca_segments.walk import Damaged, walk
+from pyspark_eruca_segments.walk import Damaged, Proven, walk
 
 COMMIT_LOG: Final = "commitlog"
 _NAME_DIGITS: Final = 20
@@ -60,17 +60,21 @@ def store_copy(place: Path, broker_name: str) -> LogCopy:
             " others from a backup"
         )
     is_closed = not (store / "abort").exists()
+    tail = None
     if flushed is not None:
         end = flushed if is_closed else _last_end(files, flushed)
     else:
         files = _used(files)
-        end = _open_end(files) if is_closed else max((one.base for one in files), default=0)
+        end = max((one.base for one in files), default=0)
+        if is_closed and files:
+            end, tail = _open_end(files[-1])
     stretches = tuple(
         Stretch(Source(str(folder), None, one.path.name), one.base, min(one.end, end))
         for one in files
         if one.base < end
     )
-    return LogCopy(broker_name, stretches, _note(store, end, is_closed=is_closed))
+    note = "; ".join(filter(None, (_note(store, end, is_closed=is_closed), tail)))
+    return LogCopy(broker_name, stretches, note or None, may_be_rocketmqs=flushed is None)
 
 
 def _note(store: Path, end: int, *, is_closed: bool) -> str | None:
@@ -144,16 +148,28 @@ def _begins(file: _File) -> bool:
         return any(opened.read(BLANK_SIZE_MIN))
 
 
-def _open_end(files: list[_File]) -> int:
-    """Return where the last file's records end."""
-    if not files:
-        return 0
-    last = files[-1]
+def _open_end(last: _File) -> tuple[int, str | None]:
+    """Return where the last file's sound records end, and what its reader should know of the rest.
+
+    Damage before a sound record does not end the log: the tasks tell it.
+    """
+    end = last.base
     with reading(Source(str(last.path.parent), None, last.path.name)) as read:
+        rest: Damaged | None = None
         for part in walk(read, last.base, last.end):
-            if isinstance(part, Damaged):
-                return part.log_offset
-    return last.end
+            if isinstance(part, Proven):
+                end = int(part.columns.log_offsets[-1] + part.columns.sizes[-1])
+            else:
+                rest = part
+        if rest is None or rest.log_offset + rest.size < last.end:
+            return last.end, None  # its last record or the blank record ends the file
+        head = read(end - last.base, min(end + BLANK_SIZE_MIN, last.end) - last.base)
+    if not any(head):
+        return end, None
+    return end, (
+        f"{last.path}: bytes that are no record follow the last sound one, from log offset {end}"
+        " on: a damaged record, or what RocketMQ left when it truncated the log; they are not read"
+    )
 
 
 def checked_store(place: str) -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
@@ -58,17 +59,26 @@ def topics_of(copy: LogCopy) -> tuple[Mapping[str, int] | None, list[Damaged]]:
 
     None instead of the topics: the log has no snapshot.
 
+    A segment of Eruca's begins with one. So a log that may be RocketMQ's is read only back to the
+    first segment that begins with another record, and damage in a segment without any control
+    record does not matter here.
+
     Raises:
         SourceError: A control record cannot be read.
     """
     events: list[tuple[int, TopicEvent]] = []
     damaged: list[Damaged] = []
     for stretch in reversed(copy.stretches):
-        found = [*_events(stretch, damaged)]
-        events = found + events
+        found = _read(stretch)
+        if copy.may_be_rocketmqs and found.is_foreign and not found.has_control_records:
+            return None, damaged
+        damaged += found.damaged
+        events = found.events + events
         topics = folded(events)
         if topics is not None:
             return topics, damaged
+        if copy.may_be_rocketmqs and found.is_foreign:
+            return None, damaged
     return None, damaged
 
 
@@ -91,13 +101,28 @@ def folded(events: Iterable[tuple[int, TopicEvent]]) -> dict[str, int] | None:
     return topics
 
 
-def _events(stretch: Stretch, damaged: list[Damaged]) -> Iterator[tuple[int, TopicEvent]]:
+@dataclass
+class _Found:
+    """The control records of a stretch, and what could not be read of it."""
+
+    events: list[tuple[int, TopicEvent]] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+    is_foreign: bool = False  # it begins with a record that is no control record
+    has_control_records: bool = False
+
+
+def _read(stretch: Stretch) -> _Found:
+    found = _Found()
     with reading(stretch.source) as read:
         for part in walk(read, stretch.begin, stretch.end):
             if isinstance(part, Damaged):
-                damaged.append(part)
-            else:
-                yield from _events_of(part, stretch)
+                found.damaged.append(part)
+                continue
+            if part.columns.log_offsets[0] == stretch.begin:
+                found.is_foreign = part.topics[part.numbers[0]] != EVENTS_TOPIC
+            found.has_control_records |= EVENTS_TOPIC in part.topics
+            found.events += _events_of(part, stretch)
+    return found
 
 
 def _events_of(proven: Proven, stretch: Stretch) -> Iterator[tuple[int, TopicEvent]]:

@@ -18,7 +18,8 @@ from obstore.store import MemoryStore
 from eruca.cli.backups import manifests, pieces
 from eruca.cli.backups.records_walk import walk as walked_piece
 from eruca.contract.errors import ErucaError
-from eruca.contract.records import MAGIC_V1
+from eruca.contract.names import EVENTS_TOPIC
+from eruca.contract.records import MAGIC_V1, Record, encode_blank, encode_record
 from eruca.exporting.errors import DamagedError, OptionError, SourceError
 from eruca.objects.folders import FolderRepository
 from eruca.objects.object_stores import ObjectRepository
@@ -26,12 +27,14 @@ from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.tier.manifests import Manifest, TierSegment, encoded
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tiering.tiering import Tiering
-from pyspark_eruca_segments import objects
+from pyspark_eruca_segments import objects, topics
+from pyspark_eruca_segments.copies import Stretch
 from pyspark_eruca_segments.options import SegmentOptions
 from pyspark_eruca_segments.plan import planned
 from pyspark_eruca_segments.share_reader import rows_of
 from pyspark_eruca_segments.tiers import _decoded
 from support.clocks import ManualClock
+from support.log_model import read_log
 from support.rocketmq_stores import Stored, write_log
 from support.stores import abandon, batch, delete_oldest_segments, without_log_lines
 from support.tiers import SETTINGS, brought_up, fill, filled_store, pulled
@@ -236,7 +239,113 @@ async def test_of_rocketmq_s_running_store_the_segment_being_written_is_not_read
     assert await load(tmp_path / "store", topic="orders") == []
 
 
+def rocketmq_s_store(place: Path, count: int = 20) -> Path:
+    """Write a stopped store of RocketMQ's; return its only file."""
+    messages = [Stored("orders", row % 2, {"k": str(row)}, b"<%d>" % row) for row in range(count)]
+    write_log(place, messages, 1_763_700_000_000)
+    (place / "abort").unlink()
+    [file] = (place / "commitlog").iterdir()
+    return file
+
+
+async def test_the_topics_of_rocketmq_s_store_are_not_looked_for_in_all_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rocketmq_s_store(tmp_path / "store")
+    size = len(first.read_bytes())
+    add_rocketmq_s_segment(first, size)
+    read: list[str] = []
+
+    def recorded(stretch: Stretch) -> topics._Found:
+        read.append(Path(stretch.source.text).name)
+        return found(stretch)
+
+    found = topics._read
+    monkeypatch.setattr(topics, "_read", recorded)
+
+    rows = await load(tmp_path / "store", topic="orders")
+
+    assert len(rows) == 21
+    assert read == [f"{size:020d}"]
+
+
+def add_rocketmq_s_segment(first: Path, base: int) -> None:
+    """Close a store's only file, and add another one with a message."""
+    *_, last = read_log(first.parents[1])
+    used = last.log_offset + last.size
+    room = base - used
+    blank = encode_blank(room).ljust(room, b"\0")
+    first.write_bytes(first.read_bytes()[:used] + blank)
+    later = Record("orders", b"<later>", queue_id=1, queue_offset=10, log_offset=base)
+    (first.parent / f"{base:020d}").write_bytes(encode_record(later).ljust(base, b"\0"))
+
+
 # --- Damage ---------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_record_does_not_end_rocketmq_s_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = rocketmq_s_store(tmp_path / "store")
+    change_a_byte_of(file, b"<5>")
+
+    with pytest.raises(DamagedError, match=r"are damaged: .* Restore the file from a backup"):
+        await load(tmp_path / "store", topic="orders")
+
+    rows = await load(tmp_path / "store", topic="orders", damaged="mark")
+    bodies = [row["body"] for row in rows]
+    assert bodies == [None if row == 5 else b"<%d>" % row for row in range(20)]
+    assert [row["damage"] is not None for row in rows] == [row == 5 for row in range(20)]
+    assert "are damaged" in capsys.readouterr().err
+
+
+async def test_a_snapshot_in_a_file_that_rocketmq_began_counts_and_so_does_damage_beside_it(
+    tmp_path: Path,
+) -> None:
+    """A broker of Eruca's has continued RocketMQ's log, and its checkpoint is gone."""
+    snapshot = (
+        b'{"event":"snapshot","part":1,"parts":1,"topics":[{"topic":"orders","created_at":9}]}'
+    )
+    for place, control in ((tmp_path / "a", snapshot), (tmp_path / "b", b'{"event":"other"}')):
+        messages = [
+            Stored("orders", body=b"<of the predecessor>"),
+            Stored(EVENTS_TOPIC, 0, {}, control),
+        ]
+        messages += [Stored("orders", body=b"<later>"), Stored("orders", body=b"<last>")]
+        write_log(place, messages, 1_763_700_000_000)
+        (place / "abort").unlink()
+    change_a_byte_of(min((tmp_path / "b" / "commitlog").iterdir()), b"<later>")
+
+    rows = await load(tmp_path / "a", topic="orders")
+    assert [row["body"] for row in rows] == [b"<later>", b"<last>"]
+    with pytest.raises(DamagedError, match="whether topics were deleted there is unknown"):
+        await load(tmp_path / "b", topic="orders")
+
+
+async def test_bytes_behind_the_last_sound_record_of_rocketmq_s_log_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = rocketmq_s_store(tmp_path / "store")
+    change_a_byte_of(file, b"<19>")
+
+    rows = await load(tmp_path / "store", topic="orders")
+
+    assert [row["body"] for row in rows] == [b"<%d>" % row for row in range(19)]
+    assert "bytes that are no record follow the last sound one" in capsys.readouterr().err
+
+
+async def test_a_full_file_of_rocketmq_s_with_a_damaged_last_record_is_read_to_its_end(
+    tmp_path: Path,
+) -> None:
+    file = rocketmq_s_store(tmp_path / "store")
+    size = len(file.read_bytes())
+    add_rocketmq_s_segment(file, size)
+    (file.parent / f"{size:020d}").unlink()
+    change_a_byte_of(file, b"<19>")
+
+    rows = await load(tmp_path / "store", topic="orders", damaged="mark")
+
+    assert [row["body"] for row in rows] == [*(b"<%d>" % row for row in range(19)), None]
 
 
 def change_a_byte_of(path: Path, raw: bytes) -> int:

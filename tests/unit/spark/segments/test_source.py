@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
-from eruca.exporting.errors import SourceError
+from eruca.exporting.errors import OptionError, SourceError
 from pyspark_eruca_segments import DefaultSource
 
 
@@ -32,3 +33,11 @@ def test_another_missing_module_is_no_matter_of_the_extra(
 
     with pytest.raises(ModuleNotFoundError, match="pyspark_eruca_segments"):
         source.schema()
+
+
+def test_a_schema_of_the_user_s_is_refused_because_nothing_was_planned(tmp_path: Path) -> None:
+    """Spark does not ask for the schema then, not even if the columns are the same."""
+    given = {"path": str(tmp_path), "topic": "orders", "broker": "broker-a", "columns": "topic"}
+
+    with pytest.raises(OptionError, match="without a schema of your own"):
+        DefaultSource(given).reader(StructType().add("topic", "string"))
