@@ -35,6 +35,8 @@ MISFITS = {
     7: (b'{"amount": 1', "the body is not valid JSON"),
     11: (b'{"amount": 1} {"amount": 2}', "the body is not valid JSON"),
     12: (b'{"amount": 1}, {"amount": 2}', "the body is not valid JSON"),
+    14: (b'{"amount": 1}] [{}', "the body is not valid JSON"),
+    15: (b'{"amount": 1},0] [{}', "the body is not valid JSON"),
     13: (b'{"name": "\xff"}', "the body is not UTF-8"),
     17: (b'{"amount": "7"}', "fields do not have the types of their columns: amount"),
     19: (b'{"amount": 3000000000}', "fields do not have the types of their columns: amount"),
@@ -46,6 +48,7 @@ MISFITS = {
 ODD = {
     2: (b"{}", None, None),
     4: (b'{"amount": null, "name": "n", "other": {"a": [1]}}', None, "n"),
+    8: (b'{"amount": 1, "name": "]", "other": [[], [{}]]}', 1, "]"),
     6: (b'\n\t {"name": 12, "amount": 1}\r\n', 1, "12"),
 }
 Bodies = Callable[[int], bytes]
@@ -111,7 +114,7 @@ def test_bodies_become_columns_and_those_that_do_not_fit_are_kept_with_the_reaso
             assert bytes(row["body"]) == mixed(offset)
         if offset in ODD:
             assert (row["body_amount"], row["body_name"]) == ODD[offset][1:]
-    assert (rows[8]["body_amount"], rows[8]["body_tags"]) == (8, ["a"])
+    assert (rows[9]["body_amount"], rows[9]["body_tags"]) == (9, ["a"])
     queues = audit_report(read_lake(spark, str(tmp_path))).tables[0]
     assert [(row["messages"], row["missing"]) for row in queues.rows.collect()] == [(40, 0)]
 

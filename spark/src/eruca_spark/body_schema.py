@@ -218,9 +218,7 @@ def with_body_columns(rows: DataFrame, schema: BodySchema) -> DataFrame:
         f.when(_from_json(text, _struct({name: type_}))[_CORRUPT].isNotNull(), f.lit(name))
         for name, type_ in schema.types().items()
     ]
-    # Parsers stop at the end of the first value, whatever follows it.
-    in_array = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
-    is_one_value = text.rlike(_OBJECT_ENDS) & f.coalesce(in_array == 1, f.lit(False))
+    is_one_value = text.rlike(_OBJECT_ENDS) & f.coalesce(_is_one_value(text), f.lit(False))
     reason = (
         f.when(f.col(DAMAGE).isNotNull(), f.lit(None))
         .when(f.col("body").isNull(), f.lit("the message has no body"))
@@ -237,6 +235,18 @@ def with_body_columns(rows: DataFrame, schema: BodySchema) -> DataFrame:
     )
     columns = [f.col(_PARSED)[name].alias(f"{PREFIX}{name}") for name in schema.fields]
     return parsed.select(*rows.columns, *columns, reason.alias(REASON))
+
+
+def _is_one_value(text: Column) -> Column:
+    """Tell whether a text is one JSON value; null, as false: it is none.
+
+    Parsers stop at the end of the first value, whatever follows it. So the text is parsed as the
+    element of an array. A text with ``]`` may end that array itself: then an element behind the
+    text changes no length.
+    """
+    alone = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
+    followed = f.json_array_length(f.concat(f.lit("["), text, f.lit(",0]")))
+    return (alone == 1) & (~text.contains("]") | (followed == 2))
 
 
 def _ddl(type_: DataType) -> str | None:
