@@ -192,13 +192,16 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
     service: ExportService, tmp_path: Path
 ) -> None:
     service.hold("orders", {0: 900, 1: 300})
-    lake = tmp_path / "lake"
+    lake, metrics = tmp_path / "lake", tmp_path / "eruca.prom"
     with command(
         *("export", str(lake), "--topic", "orders", "--url", service.url, *SMALL),
         *("--rows-per-batch", "500", "--master", "local[2]", "--every-seconds", "0.1"),
+        *("--metrics-file", str(metrics)),
         has_own_group=True,
     ) as driver:
         until_none(lambda: () if files_of(lake) else ("a batch",), within_seconds=SECONDS)
+        until_none(lambda: () if metrics.exists() else ("metrics",), within_seconds=SECONDS)
+        assert "eruca_job_last_success_timestamp_seconds{" in metrics.read_text()
         os.killpg(driver.pid, signal.SIGINT)
         output, _ = driver.communicate(timeout=SECONDS)
 
@@ -208,6 +211,24 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
     assert "/eruca_spark/" not in output
     assert "/pyspark_eruca/" not in output
     assert "error:" not in output
+
+
+def test_an_export_to_a_table_that_goes_on_publishes_metrics_meanwhile(
+    service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 0})
+    metrics = tmp_path / "eruca.prom"
+    with command(
+        *("export", "--to", f"delta:{tmp_path}/table", "--topic", "orders", "--url", service.url),
+        *("--every-seconds", "0.1", "--metrics-file", str(metrics)),
+        has_own_group=True,
+    ) as driver:
+        until_none(lambda: () if metrics.exists() else ("metrics",), within_seconds=SECONDS)
+        assert "eruca_job_last_success_timestamp_seconds{" in metrics.read_text()
+        os.killpg(driver.pid, signal.SIGINT)
+        output, _ = driver.communicate(timeout=SECONDS)
+
+    assert driver.returncode == 130, output
 
 
 def test_an_export_to_a_table_without_new_messages_starts_no_spark(

@@ -63,6 +63,7 @@ def run_export(
     body_schema: BodySchema | Literal["infer"] | None = None,
     every_seconds: float | None = None,
     watch: Watch = lambda _: None,
+    looked: Watch = lambda _: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> LakeExported:
     """Export the present messages, or export for ever; return the result.
@@ -77,6 +78,8 @@ def run_export(
             the first batch; None: those that the lake has.
         every_seconds: Interval of looking for new messages; None: stop at the end.
         watch: Called from time to time.
+        looked: With *every_seconds*, called after looks for new messages that ended without an
+            error: each one that found some, and others at times.
         is_over: Called from time to time; after it returns true, the running batch is the last.
 
     Raises:
@@ -104,7 +107,12 @@ def run_export(
             writer = writer.trigger(processingTime=f"{every_seconds} seconds")
         for starts_left in reversed(range(_STARTS_MAX)):
             try:
-                _run(writer, lambda: watch(done), lambda: is_over() and not batches.is_writing)
+                _run(
+                    writer,
+                    lambda: watch(done),
+                    (lambda: looked(done)) if every_seconds is not None else None,
+                    lambda: is_over() and not batches.is_writing,
+                )
                 break
             except StreamingQueryException as error:
                 if _SLOW_START not in str(error) or not starts_left:
@@ -113,12 +121,23 @@ def run_export(
     return done
 
 
-def _run(writer: DataStreamWriter, look: Callable[[], None], may_stop: Callable[[], bool]) -> None:
+def _run(
+    writer: DataStreamWriter,
+    look: Callable[[], None],
+    looked: Callable[[], None] | None,
+    may_stop: Callable[[], bool],
+) -> None:
     query = writer.start()
+    known: str | None = None  # the time of the last look that Spark has reported
     try:
         # type: it takes parts of a second as well
         while not (query.awaitTermination(_LOOK_SECONDS) or may_stop()):  # type: ignore[arg-type]
             look()
+            if looked is None or (progress := query.lastProgress) is None:
+                continue
+            if progress.timestamp != known:
+                known = progress.timestamp
+                looked()
     finally:
         if query.isActive:
             query.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from typing import Annotated, Final, Literal
@@ -155,6 +156,10 @@ def export(
         measured("export", target, places, outcome_of) as run,
         interruption() as interrupted,
     ):
+
+        def looked(done: Exported) -> None:
+            run.looked(export_document(target, done))
+
         if is_table:
             done, held = _to_table(
                 target,
@@ -164,6 +169,7 @@ def export(
                 every_seconds=every_seconds,
                 adopts=adopt,
                 interrupted=interrupted,
+                looked=looked,
                 is_quiet=output == "json",
             )
         else:
@@ -177,6 +183,7 @@ def export(
                     body_schema=INFER if body_schema == INFER else schema,
                     every_seconds=every_seconds,
                     interrupted=interrupted,
+                    looked=looked,
                     is_quiet=output == "json",
                 )
         document = export_document(target, done, is_interrupted=interrupted.is_set())
@@ -241,6 +248,7 @@ def _to_lake(
     body_schema: BodySchema | Literal["infer"] | None,
     every_seconds: float | None,
     interrupted: threading.Event,
+    looked: Callable[[Exported], None],
     is_quiet: bool,
 ) -> tuple[Exported, str]:
     total = waiting_rows(Lake(spark, lake), options)
@@ -255,6 +263,7 @@ def _to_lake(
             every_seconds=every_seconds,
             watch=lambda done: bar.show(done.rows),
             is_over=interrupted.is_set,
+            looked=looked if every_seconds is not None else lambda _: None,
         )
     manifests = Lake(spark, lake).manifests()
     rows = counted(sum(one.rows - one.dropped_rows for one in manifests), "message")
@@ -271,11 +280,13 @@ def _to_table(
     every_seconds: float | None,
     adopts: bool,
     interrupted: threading.Event,
+    looked: Callable[[Exported], None],
     is_quiet: bool,
 ) -> tuple[Exported, str]:
     """Export to a table; Spark starts only if there is something to export."""
     try:
         from eruca.tables.batches import TableBusyError, TableError
+        from eruca.tables.committing import checked_last_batch
         from eruca.tables.targets import opened
     except ImportError as error:
         raise OptionError(
@@ -297,9 +308,11 @@ def _to_table(
             bar = stack.enter_context(RowsBar(output_console(), total, is_quiet=is_quiet))
             while True:
                 exporter.run(lambda done: bar.show(done.rows), interrupted.is_set)
+                if every_seconds is not None:
+                    looked(exporter.done)
                 if every_seconds is None or interrupted.wait(every_seconds):
                     break
-        last = table.last_batch()
+        last = checked_last_batch(table)
     except TableBusyError as error:
         raise LakeBusyError(str(error)) from error
     except TableError as error:

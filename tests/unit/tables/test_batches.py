@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eruca.exporting.errors import UnavailableError
 from eruca.tables.batches import Batch, CommitConflictError, TableBusyError, TableError
 from eruca.tables.committing import (
     CONFLICTS_MAX,
@@ -84,7 +85,7 @@ def test_a_batch_is_in_the_table_once_or_an_error_says_that_it_is_not(events: li
         mine = batch_of(0 if after is None else after.number + 1, f"mine{number}-")
         try:
             commit_once(table, after, [], mine)
-        except (TableBusyError, OSError):
+        except (TableBusyError, UnavailableError):
             assert mine not in table.commits
         else:
             ours += 1
@@ -92,6 +93,12 @@ def test_a_batch_is_in_the_table_once_or_an_error_says_that_it_is_not(events: li
     batches = [one for one in table.commits if isinstance(one, Batch)]
     assert [one.number for one in batches] == list(range(len(batches)))
     assert ours == sum(one.commit.startswith("mine") for one in batches)
+
+
+def test_an_error_of_a_format_s_library_says_that_nothing_is_lost() -> None:
+    table = Table(events=["no connection"])
+    with pytest.raises(UnavailableError, match="OSError: no connection; nothing is lost: run it"):
+        commit_once(table, None, [], batch_of(0))
 
 
 def test_writers_that_never_stop_end_it_with_an_error() -> None:

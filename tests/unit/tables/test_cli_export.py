@@ -192,6 +192,30 @@ def test_another_export_is_refused_with_a_code_of_its_own(
     assert table.offsets() == offsets({0: 100})
 
 
+def test_a_catalogue_or_log_that_fails_during_a_batch_is_worth_a_retry(
+    service: ExportService, table: LocalTable
+) -> None:
+    service.hold("orders", {0: 100})
+    table.opened()
+    log = table.directory / (
+        "table/_delta_log/00000000000000000000.json" if table.kind == "delta" else "catalogue.db"
+    )
+    held = log.read_bytes()
+
+    def fail() -> None:
+        log.write_bytes(b"x" * len(held))
+
+    service.on_records = fail
+    said = failed(service, table, "--output", "json", code=75)
+
+    assert json.loads(said)["code"] == "try-again-later"
+    assert "nothing is lost: run it again" in said
+    service.on_records = None
+    log.write_bytes(held)
+    exported(service, table)
+    assert table.offsets() == offsets({0: 100})
+
+
 def test_a_service_that_is_away_is_worth_a_retry(table: LocalTable, tmp_path: Path) -> None:
     with serving_exports(ExportService()) as service:
         service.hold("orders", {0: 10}).away = ["broker-b"]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socket import SHUT_WR
+from socketserver import BaseRequestHandler, TCPServer
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -105,6 +107,74 @@ def test_metrics_that_cannot_be_published_fail_no_job(
     said = capsys.readouterr().err
     assert "metrics are not written to" in said
     assert said.count("metrics are not pushed to") == 2
+
+
+def test_a_gateway_that_speaks_no_http_fails_no_job(capsys: pytest.CaptureFixture[str]) -> None:
+    class Mail(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"220 mail\r\n")
+            self.request.shutdown(SHUT_WR)
+            while self.request.recv(65_536):  # else the connection would be reset
+                pass
+
+    with TCPServer(("127.0.0.1", 0), Mail) as server:
+        thread = threading.Thread(target=server.handle_request, daemon=True)
+        thread.start()
+        ran(MetricTargets(None, f"http://127.0.0.1:{server.server_address[1]}"))
+        thread.join()
+
+    assert "metrics are not pushed to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:90x1",
+        "http://127.0.0.1:99999",
+        "http://user:secret@127.0.0.1:9091",
+        "http://127.0.0.1:9091?key=secret",
+        "ftp://127.0.0.1:9091",
+        "127.0.0.1:9091",
+        "http://",
+        "http://gate way:9091",
+        "http://gateway:9091\n",
+    ],
+)
+def test_a_gateway_s_url_is_checked_before_the_job_and_not_shown(url: str) -> None:
+    with pytest.raises(OptionError, match="--push-gateway: expected") as caught:
+        MetricTargets(None, url).check()
+    assert "secret@" not in str(caught.value)
+    assert "key=" not in str(caught.value)
+
+
+def test_a_run_that_goes_on_publishes_its_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "eruca.prom"
+    success = "eruca_job_last_success_timestamp_seconds"
+    found: list[dict[str, float]] = []
+
+    def look_again_and_again() -> None:
+        places = MetricTargets(file, None)
+        with measured("export", LABELS["target"], places, lambda _: "retry") as run:
+            for rows in (120, 130, 140):
+                if rows == 140:
+                    monkeypatch.setattr("eruca.exporting.job_metrics._LOOK_SECONDS", 0.0)
+                run.looked({**DONE, "rows": rows})
+                found.append(samples(file.read_text()))
+            raise OSError("away")
+
+    with pytest.raises(OSError, match="away"):
+        look_again_and_again()
+
+    first, soon, later = found
+    assert soon == first  # so soon it is not written again
+    assert (first["eruca_job_last_run_rows"], later["eruca_job_last_run_rows"]) == (120, 140)
+    assert later[success] > first[success]
+    end = samples(file.read_text())
+    assert end[success] == later[success]
+    assert end["eruca_job_last_run_outcome:retry"] == 1
+    assert "eruca_job_last_run_rows" not in end
 
 
 def test_a_missing_package_is_refused_before_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

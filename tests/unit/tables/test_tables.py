@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eruca.exporting.columns import COLUMNS
+from eruca.exporting.columns import COLUMNS, arrow_schema
 from eruca.tables.batches import Batch, CommitConflictError, TableError
 from eruca.tables.committing import checked_last_batch
 from eruca.tables.targets import opened
@@ -31,6 +31,26 @@ def test_rows_and_record_are_there_together(local: LocalTable) -> None:
     assert local.opened().last_batch() == batches[-1]
     columns = {field.name for field in local.rows().schema}
     assert columns == set(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("target", "option"),
+    [
+        ("delta:s3://bucket/table", "AWS_SECRET_ACCESS_KEY"),
+        ("iceberg:lake.db.table", "s3.secret-access-key"),
+    ],
+)
+def test_storage_options_that_data_files_would_not_have_are_refused(
+    target: str, option: str
+) -> None:
+    with pytest.raises(TableError, match=rf"storage options \({option}\) apply") as caught:
+        opened(target, arrow_schema(COLUMNS), {option: "a-value"})
+    assert "a-value" not in str(caught.value)
+
+
+def test_a_store_that_data_files_cannot_have_is_refused_before_there_is_a_table() -> None:
+    with pytest.raises(TableError, match=r"cannot be opened: ArrowInvalid: .* check the place"):
+        opened("delta:az://container/table", arrow_schema(COLUMNS))
 
 
 def test_of_two_exporters_one_commits(local: LocalTable) -> None:

@@ -33,7 +33,7 @@ class RefusedError(SourceError):
 
 
 class UnavailableError(SourceError):
-    """A service was unreachable, or refused requests, until the time limit."""
+    """A service was unreachable, or refused requests, until the time limit; or a table was."""
 
 
 class BrokenAnswer(Exception):  # noqa: N818 - no error to anybody: the rest is asked for again

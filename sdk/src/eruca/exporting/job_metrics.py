@@ -1,7 +1,8 @@
 """The last run of a job as Prometheus metrics: in a file for node_exporter, or pushed to a gateway.
 
 A job's process has ended when Prometheus asks for metrics, so its metrics are gauges about its last
-run. A failure to publish them is reported on stderr and never fails the job.
+run. A failure to publish them is reported on stderr and never fails the job. A job that runs for
+ever publishes them as it goes on, after a look for new messages that ended without an error.
 
 Requires prometheus_client, which only the process of a job needs.
 """
@@ -13,9 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from eruca.exporting.errors import OptionError
 
@@ -29,6 +32,7 @@ _PREFIX: Final = "eruca_job_last_run_"
 _SUCCESS: Final = "eruca_job_last_success_timestamp_seconds"
 _JOB: Final = "eruca"  # of a gateway's group
 _GATEWAY_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 15.0  # at least, between two publications of one run; scrapes are as rare
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,28 @@ class MetricTargets:
     gateway: str | None
 
     def check(self) -> None:
-        """Raise OptionError if metrics are wanted and cannot be made."""
+        """Raise OptionError if metrics are wanted and cannot be made, or the URL is invalid."""
+        if self.gateway is not None and not _is_gateway(self.gateway):
+            raise OptionError(
+                "--push-gateway: expected the http or https URL of a Pushgateway without"
+                " credentials, such as http://127.0.0.1:9091; found another text (not shown,"
+                " because it may contain a secret)"
+            )
         if (self.file or self.gateway) and find_spec("prometheus_client") is None:
             raise OptionError(
                 "--metrics-file and --push-gateway need prometheus_client, which is not installed:"
                 " install the extra prometheus of the package eruca"
             )
+
+
+def _is_gateway(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    is_plain = url.isascii() and url.isprintable() and not set(" @?#").intersection(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and has_port and is_plain
 
 
 @dataclass(slots=True)
@@ -56,8 +76,12 @@ class JobRun:
         outcome: One of :data:`OUTCOMES`.
     """
 
+    _places: MetricTargets
+    _labels: dict[str, str]
     outcome: str = "fault"
     counts: dict[str, int] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _published: float | None = None  # at this time; None: not yet
 
     def ended(self, document: Mapping[str, Any]) -> None:
         """Take outcome and numbers from the document that ``--output json`` prints."""
@@ -67,6 +91,19 @@ class JobRun:
             for name, value in document.items()
             if isinstance(value, int) and not isinstance(value, bool)
         }
+
+    def looked(self, document: Mapping[str, Any]) -> None:
+        """Publish what a run that goes on has done up to now, unless it has just done so."""
+        now = time.monotonic()
+        if self._published is None or now - self._published >= _LOOK_SECONDS:
+            self._published = now
+            self.ended(document)
+            self.publish()
+            self.outcome, self.counts = "fault", {}  # until it ends in order
+
+    def publish(self) -> None:
+        """Publish what is known."""
+        _publish(self._places, self._labels, self, time.monotonic() - self._began)
 
 
 @contextmanager
@@ -84,8 +121,8 @@ def measured(
         places: Where to publish.
         outcome_of: Returns the outcome for an error before the run's document is known.
     """
-    run = JobRun()
-    begun, has_ended = time.monotonic(), False
+    run = JobRun(places, {"command": command, "target": target})
+    has_ended = False
     try:
         yield run
         has_ended = True
@@ -94,8 +131,7 @@ def measured(
             run.outcome = outcome_of(error)
         raise
     finally:
-        labels = {"command": command, "target": target}
-        _publish(places, labels, run, time.monotonic() - begun)
+        run.publish()
 
 
 def _publish(places: MetricTargets, labels: dict[str, str], run: JobRun, seconds: float) -> None:
@@ -113,7 +149,7 @@ def _publish(places: MetricTargets, labels: dict[str, str], run: JobRun, seconds
             pushadd_to_gateway(
                 places.gateway, _JOB, registry, grouping_key=labels, timeout=_GATEWAY_SECONDS
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             print(f"metrics are not pushed to {places.gateway}: {error}", file=sys.stderr)
 
 

@@ -94,7 +94,7 @@ class OptionTexts:
         if self._texts.keys() >= _OF_CATALOGUES:
             raise OptionError(
                 "Spark reads a table of its catalogue without the options of CREATE TABLE; use"
-                " CREATE TEMPORARY VIEW NAME USING eruca OPTIONS (…)"
+                " CREATE TEMPORARY VIEW NAME USING FORMAT OPTIONS (…), with the same format"
             )
         for name, reason in _REMOVED.items():
             if name in self._texts:

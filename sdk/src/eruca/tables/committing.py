@@ -7,6 +7,7 @@ the process dies before the commit      the table has nothing of the batch; the 
 the commit succeeds, its answer is lost the table is read again: it has the batch; done
 another writer commits first            the table is read again; the batch is committed after it
 another exporter commits first          the last batch is another one: refused, nothing is added
+the catalogue or the storage fails      the run ends, to be repeated: nothing is lost or doubled
 ======================================  ==========================================================
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from eruca.exporting.errors import UnavailableError
 from eruca.tables.batches import Batch, CommitConflictError, TableBusyError, TableError
 
 # Other writers, such as a compaction, commit every few seconds at most.
@@ -72,8 +74,9 @@ def checked_last_batch(table: ExportTable) -> Batch | None:
 
     Raises:
         TableError: The table was used, but nothing says where to continue.
+        UnavailableError: The table cannot be read now.
     """
-    last = table.last_batch()
+    last = _read(table)
     if last is None and table.is_used and not table.adopts:
         raise TableError(
             f"{table.name}: expected a new table or one of an export, found one whose commits"
@@ -91,9 +94,10 @@ def commit_once(
     Raises:
         TableBusyError: The table has another batch after *after*.
         TableError: Other writers commit all the time.
+        UnavailableError: The table cannot be read or written now; perhaps it has the batch.
     """
     for _ in range(CONFLICTS_MAX):
-        found = table.last_batch()
+        found = _read(table)
         if found == batch:
             return
         if found != after:
@@ -105,14 +109,31 @@ def commit_once(
             table.append(files, batch)
         except CommitConflictError:
             continue
-        except Exception:
-            if table.last_batch() == batch:
+        except Exception as error:
+            if _read(table) == batch:
                 return
-            raise
+            if isinstance(error, TableError):
+                raise
+            raise _unavailable(table, error) from error
         return
     raise TableError(
         f"{table.name}: other writers committed {CONFLICTS_MAX} times before this export could;"
         " run it again"
+    )
+
+
+def _read(table: ExportTable) -> Batch | None:
+    try:
+        return table.last_batch()
+    except TableError:
+        raise
+    except Exception as error:  # of the formats' libraries, which have no class in common
+        raise _unavailable(table, error) from error
+
+
+def _unavailable(table: ExportTable, error: Exception) -> UnavailableError:
+    return UnavailableError(
+        f"{table.name} failed: {type(error).__name__}: {error}; nothing is lost: run it again"
     )
 
 

@@ -20,10 +20,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
+from pyarrow import fs
 
 from eruca.tables.batches import Batch, CommitConflictError, TableError
 from eruca.tables.columns import missing_columns
 from eruca.tables.committing import DataFile
+from eruca.tables.files import check_storage
 
 APP_ID: Final = "eruca-export"
 _READ_AT_FIRST: Final = 16  # entries of the log; most often the last one is an export's
@@ -54,6 +56,9 @@ class DeltaExportTable:
         is_path = not urlsplit(location).scheme
         self._uri = Path(location).absolute().as_uri() if is_path else location.rstrip("/")
         self._options = dict(options or {})
+        if urlsplit(self._uri).scheme != "file":
+            check_storage(self.name, self._options)
+            fs.FileSystem.from_uri(self._uri)  # refuse what it cannot write before the table exists
         if not DeltaTable.is_deltatable(self._uri, self._options):
             if is_path:
                 Path(location).mkdir(parents=True, exist_ok=True)

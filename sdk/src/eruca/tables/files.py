@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -10,11 +11,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from eruca.tables.batches import TableError
 from eruca.tables.committing import DataFile
 
 _SUFFIX: Final = ".parquet"
 # Readers use the first characters; a longer text would have to be cut, and its maximum raised.
 _TEXT_LENGTH_MAX: Final = 32
+
+
+def check_storage(name: str, options: Iterable[str]) -> None:
+    """Refuse options for an object store, which would not apply to the data files.
+
+    Raises:
+        TableError: There are such options.
+    """
+    names = sorted(options)
+    if names:
+        raise TableError(
+            f"{name}: storage options ({', '.join(names)}) apply to the table's log only, not to"
+            " its data files, which pyarrow writes; set the store's environment variables instead,"
+            " such as AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL, which apply to both"
+        )
 
 
 def written_files(data_uri: str, directory: str) -> list[DataFile]:

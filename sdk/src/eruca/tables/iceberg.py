@@ -23,8 +23,10 @@ from pyiceberg.table import Table, TableProperties
 from eruca.tables.batches import Batch, CommitConflictError, TableError
 from eruca.tables.columns import missing_columns
 from eruca.tables.committing import DataFile
+from eruca.tables.files import check_storage
 
 _DATA: Final = "data"
+_OF_STORES: Final = ("s3.", "gcs.", "adls.", "hdfs.")  # properties of pyiceberg's FileIO
 
 
 class IcebergExportTable:
@@ -55,6 +57,7 @@ class IcebergExportTable:
             raise TableError(f"expected iceberg:CATALOG.NAMESPACE.TABLE, found {identifier!r}")
         self._identifier = identifier
         self._rest = rest
+        check_storage(self.name, [name for name in options or () if name.startswith(_OF_STORES)])
         self._catalog = load_catalog(catalog_name, **dict(options or {}))
         try:
             table = self._catalog.load_table(rest)
