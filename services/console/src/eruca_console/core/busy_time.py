@@ -10,7 +10,6 @@ waiting counts only for a while after the latest question.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import Final
 
 WAIT_SECONDS_MAX: Final = 0.5  # since the latest question; a busy broker's long list takes less
@@ -23,7 +22,7 @@ class BusyTime:
         now: Returns monotonic seconds.
     """
 
-    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._count = 0  # questions under way
         self._counted_until = 0.0  # while there is one

@@ -86,7 +86,7 @@ class Callers:
         self._closing: set[asyncio.Task[None]] = set()
         client = settings.code_client()
         self.code_flow = None if client is None else CodeFlow(client)
-        self.busy = BusyTime()  # of the cluster, for all callers
+        self.busy = BusyTime(now)  # of the cluster, for all callers
         guest = Reading(self._client(None), self._known, self.busy)
         self._guest = Caller(None, guest, secrets.token_urlsafe(_TOKEN_SIZE))
 
