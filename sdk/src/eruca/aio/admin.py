@@ -9,10 +9,9 @@ Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from eruca.aio.cluster.kv_table import KvTable
 from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
@@ -25,6 +24,7 @@ from eruca.aio.topic_changes import TopicChanges
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.contract.errors import (
     ErucaError,
+    SearchIncompleteError,
     TopicNotFoundError,
     TransportError,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
 
-_logger = logging.getLogger(__name__)
+_REASONS_MAX: Final = 8  # per broker, why a search is incomplete
 
 
 @checked_calls()
@@ -355,6 +355,7 @@ class AsyncAdmin:
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
+        incomplete: dict[str, str] | None = None,
     ) -> list[PulledMessage]:
         """Return all messages of *topic* with this key or unique id, newest first.
 
@@ -366,13 +367,20 @@ class AsyncAdmin:
             since: Only messages stored at this time or later.
             until: Only messages stored before this time.
             limit: Maximum number of messages, the newest ones; None: no limit.
+            incomplete: Collects the brokers that could not search everything, each with the reason.
+                None: an incomplete search raises.
+
+        Raises:
+            SearchIncompleteError: More messages may have the key: segments in the tier have no
+                keys, or records are damaged.
         """
         if limit is not None:
             check_above_zero("limit", limit)
         urls = await self._masters.of_topic(topic)
 
-        async def ask(url: str) -> list[PulledMessage]:
+        async def ask(url: str) -> tuple[list[PulledMessage], list[str]]:
             found: list[PulledMessage] = []
+            missing: list[str] = []
             cursor: str | None = None
             while limit is None or len(found) < limit:
                 left = KEY_QUERY_COUNT_MAX if limit is None else limit - len(found)
@@ -386,23 +394,29 @@ class AsyncAdmin:
                     cursor=cursor,
                 )
                 found += page.messages
-                for damaged in page.damaged:
-                    _logger.warning(
-                        "the record at %s cannot be read; it may have the key %r: %s",
-                        *(url, key, damaged.reason),
-                    )
+                reasons = [
+                    f"the record at log offset {one.log_offset} may have the key: {one.reason}"
+                    for one in page.damaged
+                ]
                 if page.incomplete is not None:
-                    _logger.warning(
-                        "the search of %s for the key %r is incomplete: %s",
-                        *(url, key, page.incomplete),
-                    )
+                    reasons.append(page.incomplete)
+                missing += reasons[: _REASONS_MAX - len(missing)]
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-            return found
+            return found, missing
 
         answers = await on_each(urls, ask)
-        found = [message for messages in answers.values() for message in messages]
+        lacking = {name: "; ".join(missing) for name, (_, missing) in answers.items() if missing}
+        if incomplete is not None:
+            incomplete.update(lacking)
+        elif lacking:
+            raise SearchIncompleteError(
+                f"more messages of {topic} may have the key {key!r}: "
+                + "; ".join(f"{name}: {reason}" for name, reason in sorted(lacking.items())),
+                fix="give a dict as incomplete to get what was found; or search by time",
+            )
+        found = [message for messages, _ in answers.values() for message in messages]
         found.sort(key=lambda message: message.stored_at or "", reverse=True)
         return found[:limit]
 

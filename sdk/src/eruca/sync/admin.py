@@ -256,6 +256,7 @@ class Admin:
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = None,
+        incomplete: dict[str, str] | None = None,
     ) -> list[PulledMessage]:
         """Return all messages of *topic* with this key or unique id, newest first.
 
@@ -267,9 +268,21 @@ class Admin:
             since: Only messages stored at this time or later.
             until: Only messages stored before this time.
             limit: Maximum number of messages, the newest ones; None: no limit.
+            incomplete: Collects the brokers that could not search everything, each with the reason.
+                None: an incomplete search raises.
+
+        Raises:
+            SearchIncompleteError: More messages may have the key: segments in the tier have no
+                keys, or records are damaged.
         """
         return self._portal.call(
-            self._twin.messages_by_key, topic, key, since=since, until=until, limit=limit
+            self._twin.messages_by_key,
+            topic,
+            key,
+            since=since,
+            until=until,
+            limit=limit,
+            incomplete=incomplete,
         )
 
     def scheduled(

@@ -17,6 +17,7 @@ from support.scripted_transport import (
     json_answer,
     live_brokers,
     problem_answer,
+    route_of,
 )
 
 pytestmark = pytest.mark.anyio
@@ -204,3 +205,50 @@ async def test_a_broker_of_an_earlier_version_makes_all_lags_unknown() -> None:
 
     assert lags == {"billing": eruca.TotalLag(None, None)}
     assert list(unanswered) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"incomplete": "2 segments of the tier have no keys"},
+        {"damaged": [{"log_offset": 17, "reason": "2 segments of the tier have no keys"}]},
+    ],
+    ids=["not searched", "damaged"],
+)
+async def test_a_search_by_key_says_what_it_has_not_searched(page: dict[str, Any]) -> None:
+    """Two pages of each broker; only one page of one of them lacks something."""
+
+    async def answer(request: Request) -> HttpResponse:
+        if "/messages?" not in request.target:
+            return json_answer(route_of("orders", "a", "b"))
+        is_last = "cursor=" in request.target
+        found = {"messages": [], "is_complete": is_last, "next_cursor": None if is_last else "c"}
+        lacks = is_last and "b" in request.url.rpartition("/")[2]
+        return json_answer(found | (page if lacks else {}))
+
+    incomplete: dict[str, str] = {}
+    async with eruca.AsyncClient("http://one", transport=ScriptedTransport(answer)) as client:
+        found = await client.admin.messages_by_key("orders", "17", incomplete=incomplete)
+        with pytest.raises(eruca.SearchIncompleteError, match=r"b: .*segments of the tier"):
+            await client.admin.messages_by_key("orders", "17")
+
+    assert found == []
+    assert list(incomplete) == ["b"]
+    assert "2 segments of the tier have no keys" in incomplete["b"]
+
+
+async def test_a_search_by_key_keeps_a_bounded_number_of_reasons() -> None:
+    async def answer(request: Request) -> HttpResponse:
+        if "/messages?" not in request.target:
+            return json_answer(route_of("orders", "a"))
+        number = int(request.target.partition("cursor=")[2] or 0)
+        following = None if number == 30 else str(number + 1)
+        page = {"messages": [], "is_complete": False, "incomplete": f"page {number}"}
+        return json_answer(page | {"next_cursor": following})
+
+    incomplete: dict[str, str] = {}
+    async with eruca.AsyncClient("http://one", transport=ScriptedTransport(answer)) as client:
+        await client.admin.messages_by_key("orders", "17", incomplete=incomplete)
+
+    assert incomplete["a"].startswith("page 0; page 1; ")
+    assert len(incomplete["a"]) < 100

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from eruca.cli import silent_brokers
-from eruca.cli.command import command
+from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.commands.reading import checked_time
 from eruca.cli.session import Session
 
@@ -80,11 +80,17 @@ async def find(
 ) -> int:
     """Find messages of a topic by key, newest first.
 
-    Exit code 1 if a broker is away; the messages of the others are shown.
+    Exit code 1 if a broker is away, or could not search everything; what was found is shown.
     """
+    incomplete: dict[str, str] = {}
     async with session.client() as client:
         found = await client.admin.messages_by_key(
-            topic, key, since=checked_time(since), until=checked_time(until), limit=count + 1
+            topic,
+            key,
+            since=checked_time(since),
+            until=checked_time(until),
+            limit=count + 1,
+            incomplete=incomplete,
         )
         if len(found) > count:
             session.say(
@@ -93,9 +99,12 @@ async def find(
             )
             found = found[:count]
         unanswered = await silent_brokers.away(client)
+    for name, reason in sorted(incomplete.items()):
+        session.say(f"{name} may have more messages with the key: {reason}")
     if session.is_json:
         session.show_json(found)
-        return silent_brokers.said(session, unanswered, is_in_document=False)
+        code = silent_brokers.said(session, unanswered, is_in_document=False)
+        return EXIT_FAILED if incomplete else code
     from eruca.cli.shown_messages import one_line
 
     session.show_table(
@@ -113,17 +122,23 @@ async def find(
             )
             for message in found
         ),
-        none=None if unanswered else "no message found",
+        none=None if unanswered or incomplete else "no message found",
     )
-    return silent_brokers.said(session, unanswered)
+    code = silent_brokers.said(session, unanswered)
+    return EXIT_FAILED if incomplete else code
 
 
 async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:
-    from eruca.contract.errors import RecordNotFoundError, ValidationError
+    from eruca.contract.errors import (
+        RecordNotFoundError,
+        SearchIncompleteError,
+        ValidationError,
+    )
 
+    incomplete: dict[str, str] = {}
     elsewhere = f"eruca query id {message_id}, which searches for both kinds of id in all topics"
     if topic is not None:
-        found = await client.admin.messages_by_key(topic, message_id)
+        found = await client.admin.messages_by_key(topic, message_id, incomplete=incomplete)
         # Other messages may have the id as a key.
         its = [message for message in found if message.message_id == message_id]
         if its:
@@ -134,6 +149,10 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
         if topic is None:
             fix = f"for a unique id give --topic, or use {elsewhere}"
             raise type(error)(error.detail, fix=fix) from None
+        if incomplete:
+            reasons = "; ".join(f"{name}: {why}" for name, why in sorted(incomplete.items()))
+            detail = f"{topic} may have a message with the id {message_id}: {reasons}"
+            raise SearchIncompleteError(detail, fix=f"use {elsewhere}") from None
         detail = f"{topic} has no message with the id {message_id}"
         raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
 

@@ -40,8 +40,8 @@ class TierSegment(msgspec.Struct, frozen=True, kw_only=True):
     end: int  # … after the last byte
     epoch: int  # of the last record; 0: without replicas
     records: int
-    first_ms: int  # store time of the first record, in ms since 1970
-    last_ms: int  # … of the last one
+    first_ms: int  # least store time of a record, in ms since 1970
+    last_ms: int  # greatest one
     chunk_size: int  # bytes
     sha256: str  # of the SHA-256s of the segment's chunks, in hex
     head_size: int  # bytes of the side object's head

@@ -51,8 +51,8 @@ class Side(NamedTuple):
     body_path: Path  # of the file with everything behind the head
     body_size: int
     records: int
-    first_ms: int
-    last_ms: int
+    first_ms: int  # the least store time
+    last_ms: int  # the greatest one
     sha256: str  # of the segment: see :func:`digest_of`
 
 
@@ -182,9 +182,11 @@ def _surveyed(segment: mmap.mmap, base_offset: int, survey: _Survey) -> Iterator
     end, is_full = 0, False
     for step in walk(segment, 0, base_offset):
         if step.columns is not None:
+            # In a log that RocketMQ wrote, times may decrease.
             times = step.columns.store_timestamps
-            survey.first_ms = survey.first_ms or int(times[0])
-            survey.last_ms = int(times.max())
+            first_ms, last_ms = int(times.min()), int(times.max())
+            survey.first_ms = min(survey.first_ms, first_ms) if survey.records else first_ms
+            survey.last_ms = max(survey.last_ms, last_ms)
             survey.records += len(step.columns.starts)
             survey.key_count += len(indexed_keys(step.columns, step.topics))
             for run in queue_runs(step.columns, step.topics, base_offset):
