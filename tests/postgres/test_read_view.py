@@ -38,7 +38,7 @@ async def test_chunks_are_not_dropped_under_a_view_even_before_it_looks_into_the
     database: Database,
 ) -> None:
     async with database.transaction() as connection:
-        chunk = await open_chunk(
+        chunk, _ = await open_chunk(
             connection, 1, 1, from_offset=0, stored_ms=1, behind_bytes=0, limits=LIMITS
         )
 
@@ -59,7 +59,7 @@ async def test_behind_an_offset_there_are_no_chunks_that_end_before_it(database:
         await connection.execute(builds.insert().values(broker_no=1, build=1, **serving))
         numbers = []
         for begin in (0, 10, 20):
-            chunk = await open_chunk(
+            chunk, _ = await open_chunk(
                 connection,
                 1,
                 1,

@@ -20,6 +20,7 @@ from eruca_postgres.tables import log_positions
 from eruca_query.core.chunk_states import ChunkLimits
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.settling import settle_chunk
 from eruca_query.projection.tables import SCHEMA
 from eruca_query.projection.upkeep import Upkeep
 from support.clocks import ManualClock
@@ -82,14 +83,15 @@ class Log:
 class ReadModel:
     """The rows of one broker, and the projection that makes them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, limits: ChunkLimits = LIMITS) -> None:
         self.database = database
+        self._limits = limits
         self.counts = ProjectionCounts()
         self.restart()
 
     def restart(self) -> None:
         """Be another process."""
-        self._projection = MessageProjection(NameNumbers(), limits=LIMITS, counts=self.counts)
+        self._projection = MessageProjection(NameNumbers(), limits=self._limits, counts=self.counts)
 
     async def fold(
         self,
@@ -97,8 +99,12 @@ class ReadModel:
         *,
         fails: bool = False,
         before_commit: Callable[[], None] | None = None,
+        settles: bool = True,
     ) -> None:
-        """Fold a block, in a transaction of its own, which may fail before it is committed."""
+        """Fold a block, in a transaction of its own, which may fail before it is committed.
+
+        Then settle the chunks that it named, unless the process dies before that.
+        """
         async with self.database.transaction() as connection:
             read = self._projection.prepare(block)
             then = await self._projection.fold_block(connection, block, read)
@@ -108,6 +114,13 @@ class ReadModel:
                 raise RuntimeError("before it is committed")
         if then is not None:
             then()
+        if settles:
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Settle the chunks that the last blocks have named."""
+        for number in self._projection.take_unsettled():
+            await settle_chunk(self.database, number)
 
     async def note_position(self, log_offset: int, *, seconds_ago: float = 0) -> None:
         """Record how far the log was read, and when; folding alone does not."""

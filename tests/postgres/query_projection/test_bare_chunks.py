@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from random import Random
 
 import anyio.to_thread
 import msgspec
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
+from eruca_query.core.chunk_states import SETTLED_ROWS_MIN, ChunkLimits
 from eruca_query.projection.chunks import last_chunk
 from eruca_query.projection.name_numbers import NameNumbers
-from eruca_query.projection.tables import MESSAGE_INDEXES, PARTITIONED, SCHEMA
+from eruca_query.projection.tables import MESSAGE_INDEXES, SCHEMA
 from eruca_query.projection.upkeep import STILL_SECONDS
 from eruca_query.searching import message_sql
 from eruca_query.searching.message_search import rows_by_id
 from eruca_query.searching.read_view import read_view
 from eruca_query.wiring import MIGRATIONS
-from support.postgres import drop_schema, embedded_server, kill_server
-from support.read_models import LIMITS, T0, UNIQUE_ID, Log, ReadModel
+from support.postgres import embedded_server, kill_server
+from support.read_models import HOUR, LIMITS, T0, UNIQUE_ID, Log, ReadModel
 
 pytestmark = pytest.mark.anyio
 
@@ -35,6 +35,7 @@ ALL = len(MESSAGE_INDEXES)
 BARE = (True, False, 0)  # open, indexed, number of indexes
 OPEN = (True, True, ALL)
 CLOSED = (False, True, ALL)
+BARE_CLOSED = (False, False, 0)
 
 
 def long_log(count: int = 40) -> Log:
@@ -257,42 +258,69 @@ async def test_a_bare_chunk_of_a_build_that_was_replaced_is_indexed_where_it_pas
     assert await model.offsets() == log.offsets[:4]
 
 
-async def test_rows_of_an_earlier_version_keep_their_indexes_and_the_next_chunk_has_its_own(
-    postgres_url: str, tmp_path: Path
+async def test_indexes_that_take_longer_than_a_transaction_may_never_stop_the_log(
+    model: ReadModel, postgres_url: str
 ) -> None:
-    for number in range(1, 5):
-        [file] = MIGRATIONS.glob(f"000{number}_*.py")
-        shutil.copy(file, tmp_path)
+    """They wait for a lock here, longer than the transaction of a block may last."""
+    log = long_log()
+    for first in (0, 4):
+        await model.fold(log.block(first, first + 4))
     url = sqlalchemy_url(postgres_url)
-    drop_schema(postgres_url, SCHEMA)
-    await anyio.to_thread.run_sync(upgrade, url, SCHEMA, tmp_path)
-    await anyio.to_thread.run_sync(_fill_as_before, url)
-
-    await anyio.to_thread.run_sync(upgrade, url, SCHEMA, MIGRATIONS)
-
-    model = ReadModel(Database(url, SCHEMA, connections_max=4))
+    impatient = ReadModel(Database(url, SCHEMA, connections_max=2, transaction_seconds=0.5))
     try:
-        assert await model.index_states() == [CLOSED, OPEN]
-        assert await model.select("SELECT count(*), sum(log_offset) FROM messages") == [(2, 7)]
+        async with model.database.transaction() as blocker:
+            await blocker.execute(text("LOCK TABLE messages_1 IN ROW EXCLUSIVE MODE"))
+            await impatient.fold(log.block(8, 12), settles=False)
+            building = asyncio.create_task(impatient.settle())
+            still_building = not (await asyncio.wait([building], timeout=1))[0]
+            meanwhile = await model.index_states()
+        await building
     finally:
-        await model.database.close()
+        await impatient.database.close()
+
+    assert still_building
+    assert meanwhile == [BARE_CLOSED, BARE]
+    assert await model.index_states() == [CLOSED, BARE]
 
 
-def _fill_as_before(url: str) -> None:
-    chunk = text(
-        "INSERT INTO chunks (broker_no, generation, from_offset, to_offset, first_ms, last_ms, "
-        "row_count, is_open) VALUES (1, 1, :number, :number, 1, 1, 1, :is_open)"
+async def test_chunks_that_a_dead_process_left_unsettled_are_settled_by_upkeep(
+    model: ReadModel,
+) -> None:
+    log = long_log(12)
+    for first in (0, 4, 8):
+        await model.fold(log.block(first, first + 4), settles=False)
+    left = await model.index_states()
+
+    kept = [(await model.keep_up()).indexed_count for _ in range(2)]
+
+    assert left == [BARE_CLOSED, OPEN]
+    assert kept == [1, 0]
+    assert await model.index_states() == [CLOSED, OPEN]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_chunk_that_begins_indexed_is_found_by_offset_without_reading_all_its_rows(
+    model: ReadModel, is_closed: bool
+) -> None:
+    count = 2 * SETTLED_ROWS_MIN
+    log = long_log(count + 1)
+    limits = ChunkLimits(count, HOUR, far_bytes=log.offsets[-1] + 1, near_bytes=0)
+    model = ReadModel(model.database, limits=limits)
+
+    for first in range(0, count, 4_096):  # a process that dies before it settles the closed one
+        await model.fold(log.block(first, first + 4_096), settles=not is_closed)
+    if is_closed:
+        await model.fold(log.block(count, count + 1), settles=False)
+        assert (await model.keep_up()).indexed_count == 1
+        assert (await model.keep_up()).indexed_count == 0
+
+    plan = str(
+        await model.select(
+            "EXPLAIN (ANALYZE, BUFFERS OFF) SELECT * FROM messages "
+            f"WHERE chunk = 1 AND log_offset = {log.offsets[9_000]}"
+        )
     )
-    message = text(
-        "INSERT INTO messages VALUES "
-        "(:number + 2, 1, 1, 1, gen_random_uuid(), :number, 1, 1, 1, 5, 1, 0, '', '', '')"
-    )
-    engine = create_engine(url, connect_args={"options": f"-c search_path={SCHEMA}"})
-    with engine.begin() as connection:
-        for number, is_open in ((1, False), (2, True)):
-            connection.execute(chunk, {"number": number, "is_open": is_open})
-            for table in PARTITIONED:
-                partition = f"{table}_{number} PARTITION OF {table} FOR VALUES IN ({number})"
-                connection.execute(text(f"CREATE TABLE {partition}"))
-            connection.execute(message, {"number": number})
-    engine.dispose()
+    assert "Bitmap Index Scan on messages_1_by_offset" in plan
+    read = re.search(r"Heap Blocks: lossy=(\d+)", plan)
+    assert read is not None
+    assert int(read[1]) <= 32, plan  # of about 300 pages

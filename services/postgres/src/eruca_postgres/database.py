@@ -26,7 +26,7 @@ RETRY_AFTER_SECONDS: Final = 2.0
 # transactions rolled back for the sake of others, which may be retried.
 _UNAVAILABLE: Final = frozenset(("", "08", "53", "57", "58", "40"))
 _SHORT: Final = "53"  # one of these: too few resources
-_FIX_SHORT: Final = "give it free disk space, memory and connections; work resumes then"
+FIX_SHORT: Final = "give it free disk space, memory and connections; work resumes then"
 # The server answers but is the wrong one: it is read-only, as a standby is, or our tables are
 # missing.
 _WRONG_SERVER: Final = frozenset(("25006", "42P01"))
@@ -86,14 +86,19 @@ class Database:
         )
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+    async def transaction(self, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
         """Run the block as one transaction.
+
+        Args:
+            seconds: Time after which it counts as failed, instead of that of all transactions. Long
+                work needs it. A server that has vanished is noticed earlier.
 
         Raises:
             DatabaseUnavailableError: PostgreSQL is unreachable; nothing has changed, unless the
                 connection was lost during the commit.
         """
-        async with self._transaction(self.engine, self._transaction_seconds) as connection:
+        limit = self._transaction_seconds if seconds is None else seconds
+        async with self._transaction(self.engine, limit) as connection:
             yield connection
 
     @asynccontextmanager
@@ -187,6 +192,11 @@ def is_unavailable(error: exc.DBAPIError) -> bool:
     )
 
 
+def is_shortage(error: Exception) -> bool:
+    """Return whether the server answered that it is short of disk space, memory or connections."""
+    return _sql_state(error).startswith(_SHORT)
+
+
 def _sql_state(error: Exception) -> str:
     return getattr(getattr(error, "orig", error), "sqlstate", None) or ""
 
@@ -195,10 +205,10 @@ def unavailable(error: Exception) -> DatabaseUnavailableError:
     """Convert a driver's error to the one that callers see when the server is unavailable."""
     reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["timed out"]
     state = _sql_state(error)
-    is_short = state.startswith(_SHORT)
+    is_short = is_shortage(error)
     is_there = is_short or state in _WRONG_SERVER
     return DatabaseUnavailableError(
         f"PostgreSQL {'cannot be used' if is_there else 'does not answer'}: {reason[0]}",
-        fix=_FIX_SHORT if is_short else None,
+        fix=FIX_SHORT if is_short else None,
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )

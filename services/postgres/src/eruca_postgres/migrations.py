@@ -1,8 +1,8 @@
 """Migrate a service's schema at start; the first of several instances does it.
 
 Migrations are Alembic's: numbered files in the service's ``migrations`` folder, applied under an
-advisory lock, each in a transaction. A schema of a newer version is left untouched. Where there is
-nothing to do, Alembic is not even imported.
+advisory lock, each in a transaction, unless it asks for several. A schema of a newer version is
+left untouched. Where there is nothing to do, Alembic is not even imported.
 
 Source: Alembic 1.20; PostgreSQL 18, advisory locks.
 """
@@ -14,11 +14,13 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psycopg
 import structlog
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy import Connection, create_engine, exc, inspect, pool, text
 
 from eruca_chassis.start import StartError
+from eruca_postgres.database import FIX_SHORT, is_shortage
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -30,7 +32,7 @@ _log = structlog.get_logger()
 
 
 class UnreachableError(StartError):
-    """PostgreSQL is unreachable; retry later."""
+    """PostgreSQL is unreachable, or short of what a migration needs; retry later."""
 
 
 def fix_of(reason: str) -> str:
@@ -44,7 +46,7 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
     """Migrate *schema* to the newest file in *versions*. Blocks; waits for other instances.
 
     Raises:
-        UnreachableError: PostgreSQL is unreachable.
+        UnreachableError: PostgreSQL is unreachable, or short of memory, locks or disk space.
         StartError: The schema is of a newer version, or the user may not create it.
     """
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs what it might do
@@ -59,11 +61,11 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
             connection.commit()
             connection.execute(text(f'SET search_path TO "{schema}"'))
             if not _is_newest(connection, schema, versions):
+                connection.commit()  # in a transaction of ours, Alembic would begin none
                 _upgrade(_config(schema, versions), connection, schema)
             connection.commit()
     except exc.OperationalError as error:
-        reason = str(error.orig).strip().splitlines()[0]
-        raise UnreachableError(f"PostgreSQL does not answer: {reason}; {fix_of(reason)}") from error
+        raise _unreachable(error) from error
     except exc.ProgrammingError as error:
         if not isinstance(error.orig, InsufficientPrivilege):
             raise
@@ -74,6 +76,14 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
         ) from error
     finally:
         engine.dispose()  # closing the connection releases the lock
+
+
+def _unreachable(error: exc.OperationalError) -> UnreachableError:
+    reason = str(error.orig).strip().splitlines()[0]
+    if is_shortage(error):
+        hint = error.orig.diag.message_hint if isinstance(error.orig, psycopg.Error) else None
+        return UnreachableError(f"PostgreSQL cannot be used: {reason}; {hint or FIX_SHORT}")
+    return UnreachableError(f"PostgreSQL does not answer: {reason}; {fix_of(reason)}")
 
 
 def _lock(connection: Connection, schema: str) -> None:

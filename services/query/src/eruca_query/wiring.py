@@ -71,16 +71,16 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
         limits = chunk_limits(settings)
 
         def follow(broker_name: str) -> FollowedBroker:
-            return FollowedBroker(
-                LogProjector(
-                    database,
-                    client,
-                    broker_name,
-                    claim=lambda: shares.claim(broker_name),
-                    projection=MessageProjection(numbers, limits=limits, counts=counts),
-                    read_bytes=settings.read_bytes,
-                )
+            projection = MessageProjection(numbers, limits=limits, counts=counts)
+            projector = LogProjector(
+                database,
+                client,
+                broker_name,
+                claim=lambda: shares.claim(broker_name),
+                projection=projection,
+                read_bytes=settings.read_bytes,
             )
+            return FollowedBroker(projector, projection, database)
 
         shares = parts.add(instance.share_brokers(follow, known=known_brokers))
         retention_ms = round(settings.retention_hours * 3_600_000)

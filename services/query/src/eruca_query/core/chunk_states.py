@@ -2,19 +2,24 @@
 
 States of a chunk::
 
-    begins far from the log's end ──► bare ───────┐ the log's end is reached, the chunk is full,
-                                                  │ or nobody fills it any more
-    begins near the log's end ──────► indexed ◄───┘
-                                         │ full
-                                         ▼
-                                       closed
+    begins far from the log's end ──► bare ─────────────────► bare, closed
+                                       │              full         │
+                the log's end is near, │                           │ built
+              or nobody fills it: built│                           │
+                                       ▼                           ▼
+    begins near the log's end ──────► indexed ──────────────► indexed, closed
+                                                      full
 
 Rows are written several times faster into a **bare** chunk, and its indexes are built in one step
 from all its rows. Searching a bare chunk reads all of it. So it ends after fewer rows than an
 indexed one may, and a log that is read to its end has none.
 
-Invariants: a build has at most one open chunk. A chunk closes only with its indexes, unless it
-passes on to another build. A chunk never loses its indexes.
+Building takes as long as it takes. So it is never a part of a block: between two blocks, the
+log's reader **settles** the chunks that a block has named. An indexed chunk is settled, too: its
+new rows are summarized, and the planner's statistics updated, each time its rows have doubled.
+
+Invariants: a build has at most one open chunk. A chunk never loses its indexes. While settling
+succeeds, a build has at most one chunk that is bare and closed, and only between two blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +28,9 @@ from dataclasses import dataclass
 from typing import Final
 
 BARE_ROWS_MAX: Final = 1_000_000
-"""Rows of a bare chunk: they are searched, and indexed in one transaction, within seconds."""
+"""Rows of a bare chunk: they are searched, and indexed, within seconds."""
+SETTLED_ROWS_MIN: Final = 8_192
+"""Rows from which an indexed chunk is settled, each time they have doubled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,14 @@ class Chunk:
     def wants_indexes(self, limits: ChunkLimits, behind_bytes: int) -> bool:
         """Tell whether a chunk gets its indexes *behind_bytes* before the log's end."""
         return not self.is_indexed and behind_bytes <= limits.near_bytes
+
+    def doubles_by(self, rows: int) -> bool:
+        """Tell whether an indexed chunk is settled after *rows* more."""
+        assert rows >= 0, "a chunk only grows"
+        grown = (self.row_count + rows) // SETTLED_ROWS_MIN
+        return self.is_indexed and grown.bit_length() > (
+            (self.row_count // SETTLED_ROWS_MIN).bit_length()
+        )
 
 
 def begins_indexed(limits: ChunkLimits, behind_bytes: int) -> bool:

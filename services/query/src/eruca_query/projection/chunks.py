@@ -20,7 +20,7 @@ from eruca_query.projection.tables import (
     messages,
 )
 
-# Chunks only grow, are analyzed when they are full, and are dropped as a whole.
+# Chunks only grow, are analyzed when they are settled, and are dropped as a whole.
 _STORAGE: Final = "autovacuum_enabled = false"
 _SUMMARIZE: Final = text(
     "SELECT brin_summarize_new_values(c.oid) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid "
@@ -37,8 +37,10 @@ async def open_chunk(
     stored_ms: int,
     behind_bytes: int,
     limits: ChunkLimits,
-) -> Chunk:
+) -> tuple[Chunk, int | None]:
     """Return the chunk for records from a log offset on; begin a new one if the last is full.
+
+    Also return the number of the chunk that was closed, if there is one. The caller settles it.
 
     Args:
         connection: Has the transaction that writes the records.
@@ -52,7 +54,7 @@ async def open_chunk(
     chunk = await last_chunk(connection, broker_no, build)
     if chunk is not None:
         if not chunk.is_full(limits, stored_ms):
-            return chunk
+            return chunk, None
         await close_chunk(connection, chunk)
     is_indexed = begins_indexed(limits, behind_bytes)
     number = await connection.scalar(
@@ -75,7 +77,8 @@ async def open_chunk(
         await _create_partition(connection, table, number)
     if is_indexed:
         await _create_indexes(connection, number)
-    return Chunk(number, from_offset, stored_ms, 0, is_indexed)
+    closed = None if chunk is None else chunk.number
+    return Chunk(number, from_offset, stored_ms, 0, is_indexed), closed
 
 
 async def last_chunk(connection: AsyncConnection, broker_no: int, build: int) -> Chunk | None:
@@ -91,25 +94,27 @@ async def last_chunk(connection: AsyncConnection, broker_no: int, build: int) ->
 
 
 async def close_chunk(connection: AsyncConnection, chunk: Chunk) -> None:
-    """Close a chunk for further rows, with its indexes and the planner's statistics."""
+    """Close a chunk for further rows. It stays as it is until it is settled."""
     await connection.execute(
         update(chunks).where(chunks.c.chunk == chunk.number).values(is_open=False)
     )
-    if not chunk.is_indexed:
-        await index_chunk(connection, chunk.number)
-        return
-    await connection.execute(_SUMMARIZE, {"table": f"messages_{chunk.number}"})
-    await _update_statistics(connection, chunk.number)
 
 
-async def index_chunk(connection: AsyncConnection, number: int) -> None:
-    """Build the indexes of a bare chunk; readers continue meanwhile, without them.
+async def settle_rows(connection: AsyncConnection, number: int, *, is_indexed: bool) -> None:
+    """Build the indexes of a bare chunk, or add the new rows of an indexed one to the summaries.
 
-    Without statistics the planner would not use the index by log offset.
+    Readers continue meanwhile. The caller has locked the chunk's row, so nobody writes. Without
+    statistics the planner would not use the index by log offset.
     """
-    await _create_indexes(connection, number)
-    await _update_statistics(connection, number)
-    await connection.execute(update(chunks).where(chunks.c.chunk == number).values(is_indexed=True))
+    if is_indexed:
+        await connection.execute(_SUMMARIZE, {"table": f"messages_{number}"})
+    else:
+        await _create_indexes(connection, number)
+        await connection.execute(
+            update(chunks).where(chunks.c.chunk == number).values(is_indexed=True)
+        )
+    for table in PARTITIONED:
+        await connection.execute(text(f"ANALYZE {table}_{number}"))
 
 
 async def grow_chunk(
@@ -185,11 +190,6 @@ async def _create_partition(connection: AsyncConnection, table: str, number: int
         f"ALTER TABLE {name} DROP CONSTRAINT of_{name}",
     ):
         await connection.execute(text(statement))
-
-
-async def _update_statistics(connection: AsyncConnection, number: int) -> None:
-    for table in PARTITIONED:
-        await connection.execute(text(f"ANALYZE {table}_{number}"))
 
 
 async def _create_indexes(connection: AsyncConnection, number: int) -> None:

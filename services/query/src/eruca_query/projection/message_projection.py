@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import select, text
@@ -29,7 +29,7 @@ from eruca_query.core.group_table import GroupChanges, GroupTable
 from eruca_query.core.log_facts import ROWLESS_TOPICS, BlockFacts, facts_of
 from eruca_query.core.message_rows import COLUMNS, message_rows
 from eruca_query.projection.builds import Build, advance, build_for
-from eruca_query.projection.chunks import grow_chunk, index_chunk, last_chunk, open_chunk
+from eruca_query.projection.chunks import grow_chunk, last_chunk, open_chunk
 from eruca_query.projection.damaged_rows import write_damaged
 from eruca_query.projection.group_rows import read_group_table, write_group_changes
 from eruca_query.projection.life_rows import names_in, write_life_events
@@ -66,6 +66,14 @@ class ReadBlock:
     damaged: list[DamagedRecord]
 
 
+class _Written(NamedTuple):
+    """The rows of a block."""
+
+    numbers: dict[str, int]  # of the names in them
+    rows: int  # of messages
+    unsettled: set[int]  # chunks to settle after the block
+
+
 class MessageProjection:
     """Writes one broker's rows.
 
@@ -85,6 +93,7 @@ class MessageProjection:
         self._groups: GroupTable | None = None
         self._groups_at = (0, 0, 0)
         self._store_host: StoreHost | None = None  # of the latest records
+        self._unsettled: set[int] = set()  # chunks that committed blocks have named
 
     def prepare(self, block: LogBlock) -> ReadBlock:
         """Parse *block*.
@@ -108,7 +117,7 @@ class MessageProjection:
         groups = await self._group_table(connection, build, block)
         changes = groups.apply(read.facts.groups)
         host = await note_store_hosts(connection, build, read.columns, self._store_host)
-        numbers, written = await self._write_rows(connection, build, block, read, changes)
+        written = await self._write_rows(connection, build, block, read, changes)
         await write_damaged(connection, build, read.damaged)
         is_switch = await advance(
             connection,
@@ -120,18 +129,27 @@ class MessageProjection:
 
         def committed() -> None:
             assert self._groups is None, "two blocks are folded at once"
-            self._numbers.keep(numbers)
+            self._numbers.keep(written.numbers)
+            self._unsettled |= written.unsettled
             self._store_host = host
             self._groups = groups
             self._groups_at = (build.broker_no, build.number, block.next_offset)
             self._counts.blocks += 1
             self._counts.records += len(read.columns)
-            self._counts.rows += written
+            self._counts.rows += written.rows
             self._counts.damaged += len(read.damaged)
             self._counts.unreadable += read.facts.unreadable
             self._counts.switches += is_switch
 
         return committed
+
+    def take_unsettled(self) -> list[int]:
+        """Return the chunks to settle before the next block, and forget them.
+
+        Forgetting is safe: upkeep finds closed ones, and a later block names an open one again.
+        """
+        numbers, self._unsettled = sorted(self._unsettled), set()
+        return numbers
 
     async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
         """Do nothing: the beginning of the next block shows that the log is read again."""
@@ -155,17 +173,16 @@ class MessageProjection:
         block: LogBlock,
         read: ReadBlock,
         changes: GroupChanges,
-    ) -> tuple[dict[str, int], int]:
-        """Write a chunk's and the groups' rows; return names' numbers and the count of messages."""
+    ) -> _Written:
+        """Write a chunk's and the groups' rows."""
         times = read.columns.columns.store_timestamps
         if not len(times):
-            await self._index_at_end(connection, build, block)
-            return {}, 0
+            return _Written({}, 0, await self._bare_at_end(connection, build, block))
         topics = [name for name in read.columns.topics.names if name not in ROWLESS_TOPICS]
         numbers = await self._numbers.ensure(
             connection, {*topics, *names_in(read.facts.events), *changes.names()}
         )
-        chunk = await open_chunk(
+        chunk, closed = await open_chunk(
             connection,
             build.broker_no,
             build.number,
@@ -192,19 +209,21 @@ class MessageProjection:
             times_ms=(int(times.min()), int(times.max())),
             rows=written,
         )
-        if chunk.wants_indexes(self._limits, _behind(block)):
-            await index_chunk(connection, chunk.number)
-        return numbers, written
+        unsettled = set() if closed is None else {closed}
+        if chunk.wants_indexes(self._limits, _behind(block)) or chunk.doubles_by(written):
+            unsettled.add(chunk.number)
+        return _Written(numbers, written, unsettled)
 
-    async def _index_at_end(
+    async def _bare_at_end(
         self, connection: AsyncConnection, build: Build, block: LogBlock
-    ) -> None:
-        """Index the open chunk if a block without records has led to the log's end."""
+    ) -> set[int]:
+        """Return the open chunk if it is bare and a block without records led to the log's end."""
         if _behind(block) > self._limits.near_bytes:
-            return
+            return set()
         chunk = await last_chunk(connection, build.broker_no, build.number)
-        if chunk is not None and chunk.wants_indexes(self._limits, _behind(block)):
-            await index_chunk(connection, chunk.number)
+        if chunk is None or not chunk.wants_indexes(self._limits, _behind(block)):
+            return set()
+        return {chunk.number}
 
 
 def _behind(block: LogBlock) -> int:
