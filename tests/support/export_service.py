@@ -60,7 +60,8 @@ class ExportService:
     requests: list[str] = field(default_factory=list)
     away: list[str] = field(default_factory=list)  # brokers that nobody can find
     topic_ids: dict[str, str] = field(default_factory=dict)  # where it is not TOPIC_ID
-    epoch: int = 0
+    epoch: int | None = 0
+    log_offset: int | None = 4_096
     broker_started_at: str = "2026-11-21T00:00:00.000Z"
     damaged: set[tuple[Queue, int]] = field(default_factory=set)  # messages, by their offsets
     lost: dict[Queue, tuple[str, int]] = field(default_factory=dict)  # starts that do not hold
@@ -114,8 +115,8 @@ class ExportService:
             "schema_version": SCHEMA_VERSION,
             "queues": queues,
             "brokers": [
-                {"broker_name": name, "epoch": self.epoch, "log_offset": 4_096}
-                for name in sorted({queue.broker_name for queue in self.queues})
+                {"broker_name": name, "epoch": self.epoch, "log_offset": self.log_offset}
+                for name in sorted({queue["broker_name"] for queue in queues})
             ],
             "partitions": [],
             "incomplete": missing,

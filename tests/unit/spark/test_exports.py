@@ -11,7 +11,7 @@ from eruca.exporting.errors import DamagedError, DataLossError, SourceError, Una
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.positions import Lost, Position
-from eruca.exporting.ranges import Held, Queue, Range
+from eruca.exporting.ranges import Held, LogEnd, Queue, Range
 from support.export_service import (
     TOPIC_ID,
     ExportService,
@@ -369,3 +369,35 @@ def test_leaving_a_stream_closes_its_connection(service: ExportService) -> None:
     reading.close()  # type: ignore[attr-defined]
 
     assert read(exports_of(service)) == rows_of(WANTED)
+
+
+def test_the_log_end_of_several_topics_is_the_one_that_all_plans_reach(
+    service: ExportService,
+) -> None:
+    """A message of the first topic that is stored between two plans is in neither."""
+    service.hold("bills", {0: 5}).hold("refunds", {0: 5}, broker_name="broker-b")
+    ends = iter([(7, 1_000), (8, 2_000), (8, 3_000)])
+
+    def grow() -> None:
+        service.epoch, service.log_offset = next(ends)
+
+    service.on_plan = grow
+    exports = exports_of(service, topic="orders,bills,refunds")
+    exports.held(["orders", "bills", "refunds"])
+
+    assert exports.logs == {"broker-a": LogEnd(7, 1_000), "broker-b": LogEnd(8, 3_000)}
+
+
+def test_a_log_end_that_one_plan_lacks_is_unknown(service: ExportService) -> None:
+    """The plan may lack the broker itself, which the next plan has again."""
+    service.hold("bills", {0: 5}).hold("bills", {0: 5}, broker_name="broker-b")
+    answers = iter([(None, ["broker-b"]), (1_000, [])])
+
+    def change() -> None:
+        service.log_offset, service.away = next(answers)
+
+    service.on_plan = change
+    exports = exports_of(service, topic="orders,bills", failOnDataLoss="false")
+    exports.held(["orders", "bills"])
+
+    assert exports.logs == dict.fromkeys(("broker-a", "broker-b"), LogEnd(None, None))

@@ -201,11 +201,12 @@ class ExportBroker(Answer):
 
     broker_name: BrokerName
     epoch: int | None = Field(
-        description="Epoch of the master that reported them; 0: the broker has no replicas; null: "
-        "its version does not report it."
+        description="Epoch of the log's last record that readers may see; 0: the broker has no "
+        "replicas; null: its version does not report it."
     )
     log_offset: int | None = Field(
-        description="End of the log then: the queues contain every record before it."
+        description="Log offset behind that record: the topic's queues contain every record "
+        "before it."
     )
 
 

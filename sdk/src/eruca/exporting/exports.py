@@ -30,7 +30,7 @@ from eruca.exporting.errors import (
 )
 from eruca.exporting.options import REQUEST_ROWS_MAX, Options
 from eruca.exporting.positions import Lost, Position, another_topic
-from eruca.exporting.ranges import Held, LogEnd, Queue, Range
+from eruca.exporting.ranges import UNKNOWN_END, Held, LogEnd, Queue, Range, least_ends
 from eruca.exporting.service import TRANSIENT, Patience, Service
 from eruca.exporting.stream_offsets import data_loss
 
@@ -51,7 +51,7 @@ class Exports:
 
     def __init__(self, options: Options, *, never_lacks: str | None = None) -> None:
         self._options = options
-        self.logs: dict[str, LogEnd] = {}  # of the brokers, at the last call of held
+        self.logs: dict[str, LogEnd] = {}  # of the brokers, reached by the last call of held
         self._never_lacks = never_lacks
         if never_lacks is None and options.fail_on_data_loss:
             self._never_lacks = "to continue without it, set failOnDataLoss=false"
@@ -81,11 +81,10 @@ class Exports:
             query.append(("since", starting_at))
         if ending_at:
             query.append(("until", ending_at))
-        held, logs = {}, {}
+        held, logs = {}, []
         for topic in topics:
             plan = self._plan(topic, query)
-            for one in plan.get("brokers", ()):  # services of earlier versions do not report them
-                logs[one["broker_name"]] = LogEnd(one["epoch"], one["log_offset"])
+            logs.append(_log_ends(plan))
             if plan["schema_version"] < SCHEMA_VERSION:
                 raise SourceError(
                     f"the query service exports schema {plan['schema_version']}, expected"
@@ -102,7 +101,7 @@ class Exports:
                     one.get("broker_started_at"),
                     one.get("latest_stored_at"),
                 )
-        self.logs = logs
+        self.logs = least_ends(logs)
         return self._assigned(held)
 
     def away(self, topics: Iterable[str]) -> list[str]:
@@ -305,6 +304,18 @@ class Exports:
 
 def _away(plan: dict[str, Any]) -> list[str]:
     return [f"{one['broker_name']}: {one['detail']}" for one in plan.get("incomplete", ())]
+
+
+def _log_ends(plan: dict[str, Any]) -> dict[str, LogEnd]:
+    """Return the log ends that a plan of one topic reaches, also of the brokers that it lacks."""
+    lacking = {one["broker_name"] for one in plan.get("incomplete", ()) if one["broker_name"]}
+    # services of earlier versions do not report them
+    silent = {one["broker_name"] for one in plan["queues"]}
+    told = {
+        one["broker_name"]: LogEnd(one["epoch"], one["log_offset"])
+        for one in plan.get("brokers", ())
+    }
+    return dict.fromkeys(silent, UNKNOWN_END) | told | dict.fromkeys(lacking, UNKNOWN_END)
 
 
 def _nothing_of(one: Range) -> Range:

@@ -120,7 +120,7 @@ class BatchPlanner:
 
     @property
     def logs(self) -> Mapping[str, LogEnd]:
-        """The logs of the broker groups, at the moment at which the ends of queues were read."""
+        """The ends of the broker groups' logs that the ends of all queues reach."""
         return self._logs
 
     @property

@@ -101,10 +101,30 @@ class Held(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """A broker group's log at a plan: its master's epoch, and its end; None means unknown."""
+    """The end of a broker group's log at a plan, and its last record's epoch; None: unknown."""
 
     epoch: int | None
     log_offset: int | None
+
+
+UNKNOWN_END: Final = LogEnd(None, None)
+
+
+def least_ends(plans: Iterable[Mapping[str, LogEnd]]) -> dict[str, LogEnd]:
+    """Return the log end of each broker group that all *plans* reach.
+
+    Topics are planned one after the other, so a later plan's end is behind messages that an earlier
+    plan does not have. A plan does not name brokers without queues of its topic.
+    """
+    least: dict[str, LogEnd] = {}
+    for plan in plans:
+        for name, end in plan.items():
+            known = least.setdefault(name, end)
+            if known.log_offset is None or end.log_offset is None:
+                least[name] = UNKNOWN_END
+            elif end.log_offset < known.log_offset:
+                least[name] = end
+    return least
 
 
 def pack(

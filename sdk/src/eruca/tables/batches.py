@@ -6,8 +6,9 @@ Property                   Meaning
 ``eruca.batch``            number of the batch: 0, 1, 2 …
 ``eruca.commit``           unique id of this commit, which shows whether an unanswered one succeeded
 ``eruca.positions``        JSON: for each queue, the position behind the batch, and its proof
-``eruca.brokers``          JSON: for each broker group, the epoch of its master and the end of its
-                           log when the batch was planned; ``{}`` if unknown
+``eruca.brokers``          JSON: for each broker group, the end of its log when the run began, and
+                           the epoch of the record before it; null or missing if unknown. The run's
+                           last batch reaches it: all records of the topics before it are exported
 ``eruca.rows``             rows of the batch
 ``eruca.missing-rows``     messages that were deleted before they were read
 ``eruca.damaged-rows``     rows of damaged messages
