@@ -63,6 +63,46 @@ def test_a_failure_keeps_the_time_of_the_last_success(tmp_path: Path) -> None:
     assert "eruca_job_last_run_rows" not in after
 
 
+class Groups(dict[str, dict[str, float]]):
+    """The groups of a Pushgateway, as its README says: PUT replaces all, POST what it names."""
+
+    def take(self, command: str, path: str, text: str) -> None:
+        pushed = samples(text)
+        families = {name.partition(":")[0] for name in pushed}
+        kept = {
+            name: value
+            for name, value in self.get(path, {}).items()
+            if command == "POST" and name.partition(":")[0] not in families
+        }
+        self[path] = kept | pushed
+
+    @property
+    def samples(self) -> dict[str, float]:
+        """The samples of all groups."""
+        return {name: value for group in self.values() for name, value in group.items()}
+
+
+def test_a_failure_leaves_at_a_gateway_only_the_time_of_the_last_success() -> None:
+    bodies: list[tuple[str, str, str]] = []
+    groups = Groups()
+    with gateway(bodies) as url:
+        ran(MetricTargets(None, url))
+        for body in bodies:
+            groups.take(*body)
+        before = groups.samples
+        bodies.clear()
+        with pytest.raises(OSError, match="away"):
+            ran(MetricTargets(None, url), OSError("away"))
+        for body in bodies:
+            groups.take(*body)
+
+    success = "eruca_job_last_success_timestamp_seconds"
+    assert before["eruca_job_last_run_rows"] == 120
+    assert groups.samples[success] == before[success]
+    assert groups.samples["eruca_job_last_run_outcome:retry"] == 1
+    assert "eruca_job_last_run_rows" not in groups.samples
+
+
 @contextmanager
 def gateway(bodies: list[tuple[str, str, str]], status: int = 200) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
@@ -71,6 +111,9 @@ def gateway(bodies: list[tuple[str, str, str]], status: int = 200) -> Iterator[s
             bodies.append((self.command, self.path, body.decode()))
             self.send_response(status)
             self.end_headers()
+
+        def do_PUT(self) -> None:
+            self.do_POST()
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -91,10 +134,12 @@ def test_a_run_is_pushed_to_its_group() -> None:
     with gateway(bodies) as url:
         ran(MetricTargets(None, url))
 
-    [(_, path, body)] = bodies
+    [(_, path, body), (_, success_path, success)] = bodies
     assert path.startswith("/metrics/job/eruca/")
     assert "/command/export" in path
     assert samples(body)["eruca_job_last_run_batches"] == 2
+    assert "/kind/success" in success_path
+    assert samples(success).keys() == {"eruca_job_last_success_timestamp_seconds"}
 
 
 def test_metrics_that_cannot_be_published_fail_no_job(
@@ -175,6 +220,11 @@ def test_a_run_that_goes_on_publishes_its_looks(
     assert end[success] == later[success]
     assert end["eruca_job_last_run_outcome:retry"] == 1
     assert "eruca_job_last_run_rows" not in end
+def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path: Path) -> None:
+    MetricTargets(tmp_path / "eruca.prom", None).check()
+    for name in ("eruca", "eruca.txt", "eruca.prom.1", ".prom.txt"):
+        with pytest.raises(OptionError, match=r"reads only files NAME\.prom"):
+            MetricTargets(tmp_path / name, None).check()
 
 
 def test_a_missing_package_is_refused_before_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

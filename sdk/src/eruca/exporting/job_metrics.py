@@ -50,6 +50,10 @@ class MetricTargets:
                 " credentials, such as http://127.0.0.1:9091; found another text (not shown,"
                 " because it may contain a secret)"
             )
+        if self.file is not None and self.file.suffix != ".prom":
+            raise OptionError(
+                f"--metrics-file: node_exporter reads only files NAME.prom, found {self.file.name}"
+            )
         if (self.file or self.gateway) and find_spec("prometheus_client") is None:
             raise OptionError(
                 "--metrics-file and --push-gateway need prometheus_client, which is not installed:"
@@ -141,42 +145,56 @@ def _publish(places: MetricTargets, labels: dict[str, str], run: JobRun, seconds
         except (OSError, ValueError) as error:
             print(f"metrics are not written to {places.file}: {error}", file=sys.stderr)
     if places.gateway is not None:
-        from prometheus_client import pushadd_to_gateway
-
-        registry = _registry(labels, run, seconds, last_success=None)
         try:
-            # It adds: after a failure the gateway keeps the time of the last success.
-            pushadd_to_gateway(
-                places.gateway, _JOB, registry, grouping_key=labels, timeout=_GATEWAY_SECONDS
-            )
+            _push(places.gateway, labels, run, seconds)
         except (OSError, ValueError, HTTPException) as error:
             print(f"metrics are not pushed to {places.gateway}: {error}", file=sys.stderr)
+
+
+def _push(gateway: str, labels: dict[str, str], run: JobRun, seconds: float) -> None:
+    """Replace the group of the last run; after a success also that of the last success.
+
+    In one group, either the numbers of an earlier run would remain, or the last success be deleted.
+    """
+    from prometheus_client import push_to_gateway
+
+    def replace(registry: CollectorRegistry, **more: str) -> None:
+        group = labels | more
+        push_to_gateway(gateway, _JOB, registry, grouping_key=group, timeout=_GATEWAY_SECONDS)
+
+    now = time.time()
+    replace(_of_run(labels, run, seconds, now))
+    if run.outcome in _SUCCESSES:
+        replace(_with_success(_registry(), labels, now), kind="success")
 
 
 def _write(file: Path, labels: dict[str, str], run: JobRun, seconds: float) -> None:
     """Replace the file in one step; keep the time of the last success."""
     from prometheus_client import write_to_textfile
 
-    last_success = _last_success(file, labels)
-    write_to_textfile(str(file), _registry(labels, run, seconds, last_success=last_success))
-
-
-def _registry(
-    labels: dict[str, str], run: JobRun, seconds: float, *, last_success: float | None
-) -> CollectorRegistry:
-    from prometheus_client import CollectorRegistry, Gauge
-
-    registry = CollectorRegistry()
     now = time.time()
+    success = now if run.outcome in _SUCCESSES else _last_success(file, labels)
+    registry = _of_run(labels, run, seconds, now)
+    write_to_textfile(str(file), _with_success(registry, labels, success))
 
-    def put(name: str, text: str, value: float) -> None:
-        Gauge(name, text, _LABELS, registry=registry).labels(**labels).set(value)
 
-    put(f"{_PREFIX}timestamp_seconds", "End of the last run, Unix time", now)
-    put(f"{_PREFIX}duration_seconds", "Duration of the last run", seconds)
-    success = now if run.outcome in _SUCCESSES else last_success
-    if success is not None:
-        put(_SUCCESS, "End of the last run without an error, Unix time", success)
+def _registry() -> CollectorRegistry:
+    from prometheus_client import CollectorRegistry
+
+    return CollectorRegistry()
+
+
+def _of_run(
+    labels: dict[str, str], run: JobRun, seconds: float, ended_at: float
+) -> CollectorRegistry:
+    """Return the metrics of a run."""
+    from prometheus_client import Gauge
+
+    registry = _registry()
+    _put(
+        registry, labels, f"{_PREFIX}timestamp_seconds", "End of the last run, Unix time", ended_at
+    )
+    _put(registry, labels, f"{_PREFIX}duration_seconds", "Duration of the last run", seconds)
     outcome = Gauge(
         f"{_PREFIX}outcome", "1 for the outcome of the last run", (*_LABELS, "outcome"),
         registry=registry,
@@ -184,8 +202,27 @@ def _registry(
     for name in OUTCOMES:
         outcome.labels(**labels, outcome=name).set(name == run.outcome)
     for name, count in run.counts.items():
-        put(f"{_PREFIX}{name}", f"Number in the last run: {name.replace('_', ' ')}", count)
+        text = f"Number in the last run: {name.replace('_', ' ')}"
+        _put(registry, labels, f"{_PREFIX}{name}", text, count)
     return registry
+
+
+def _with_success(
+    registry: CollectorRegistry, labels: dict[str, str], ended_at: float | None
+) -> CollectorRegistry:
+    """Return *registry* with the time of the last success; None: there was none."""
+    if ended_at is not None:
+        text = "End of the last run without an error, Unix time"
+        _put(registry, labels, _SUCCESS, text, ended_at)
+    return registry
+
+
+def _put(
+    registry: CollectorRegistry, labels: dict[str, str], name: str, text: str, value: float
+) -> None:
+    from prometheus_client import Gauge
+
+    Gauge(name, text, _LABELS, registry=registry).labels(**labels).set(value)
 
 
 def _last_success(file: Path, labels: dict[str, str]) -> float | None:

@@ -108,8 +108,8 @@ async def export(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For tables: write metrics of the run to FILE.prom, for node_exporter's textfile"
-            " collector; needs the extra 'prometheus'.",
+            help="For tables: write metrics of the run to this file, NAME.prom, for node_exporter's"
+            " textfile collector; needs the extra 'prometheus'.",
         ),
     ] = None,
     push_gateway: Annotated[
