@@ -173,6 +173,29 @@ def test_metrics_name_each_outcome(service: ExportService, tmp_path: Path) -> No
     assert "eruca_job_last_run_outcome" + label % "fault" in file.read_text()
 
 
+@pytest.mark.parametrize(
+    ("more", "code", "outcome"),
+    [
+        ([], 75, "retry"),  # the query services are found at the name servers, which are away
+        (["--query", "http://127.0.0.1:1", "--columns", "x"], 2, "fault"),
+    ],
+)
+def test_a_run_that_fails_at_its_beginning_publishes_that_it_did(
+    service: ExportService, tmp_path: Path, more: list[str], code: int, outcome: str
+) -> None:
+    table = LocalTable("delta", tmp_path)
+    metrics = ["--metrics-file", str(tmp_path / "eruca.prom")]
+    exported(service.hold("orders", {0: 10}), table, *metrics)
+
+    failing = ["export", "orders", "--to", table.target, *metrics, *more]
+    Eruca("http://127.0.0.1:1")(*failing, code=code)
+
+    text = (tmp_path / "eruca.prom").read_text()
+    assert f'outcome="{outcome}",target="{table.target}"}} 1.0' in text
+    assert 'outcome="done",target=' in text
+    assert f'outcome="done",target="{table.target}"}} 0.0' in text
+
+
 def test_another_export_is_refused_with_a_code_of_its_own(
     service: ExportService, table: LocalTable
 ) -> None:
@@ -233,6 +256,7 @@ def test_a_service_that_is_away_is_worth_a_retry(table: LocalTable, tmp_path: Pa
         (["--adopt", "17"], "option startingOffsets: expected"),
         (["--table-option", "x"], "expected NAME=VALUE"),
         (["--columns", "x"], "unknown column ['x']"),
+        (["--metrics-file", "eruca.txt"], "node_exporter reads only files NAME.prom"),
     ],
 )
 def test_wrong_usage_is_refused(

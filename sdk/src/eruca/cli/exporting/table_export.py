@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from eruca.cli.command import EXIT_FAILED, report
+from eruca.cli.command import EXIT_FAILED, error_line, report
 from eruca.cli.counts import counted
 from eruca.cli.session import Session
 
@@ -53,21 +54,18 @@ async def export_to_table(session: Session, request: TableRequest) -> int:
     from eruca.tables.batches import TableBusyError, TableError
 
     places = MetricTargets(request.metrics_file, request.push_gateway)
-    urls = await _query_urls(session, request.query_url)
     try:
         places.check()
-        options = _options(session, request, urls)
+        with measured("export", request.target, places, _outcome_of) as run:
+            urls = await _query_urls(session, request.query_url)
+            options = _options(session, request, urls)
+            # It blocks the event loop, on which nothing else runs.
+            with _ended_by_signals():
+                done = _exported(request, options)
+                document = _document(request.target, done)
+                run.ended(document)
     except OptionError as error:
         raise typer.BadParameter(str(error)) from error
-    try:
-        # It blocks the event loop, on which nothing else runs.
-        with (
-            _ended_by_signals(),
-            measured("export", request.target, places, _outcome_of) as run,
-        ):
-            done = _exported(request, options)
-            document = _document(request.target, done)
-            run.ended(document)
     except (TableBusyError, UnavailableError) as error:
         report(session, str(error), {"code": "try-again-later", "detail": str(error)})
         return EXIT_RETRY
@@ -82,12 +80,24 @@ async def export_to_table(session: Session, request: TableRequest) -> int:
 
 
 async def _query_urls(session: Session, given: str | None) -> list[str]:
+    """Return the URLs of query services: the given ones, else those at the name servers.
+
+    Raises:
+        UnavailableError: No name server says them now.
+    """
+    from eruca.contract.errors import ErucaError
     from eruca.core.routing.services import QUERY_SERVICE
+    from eruca.exporting.errors import UnavailableError
 
     if urls := QUERY_SERVICE.given({}, given, "--query"):
         return list(urls)
-    async with session.client() as client:
-        return list(await client.query.urls())
+    try:
+        async with session.client() as client:
+            return list(await client.query.urls())
+    except ErucaError as error:
+        if not error.retryable:
+            raise
+        raise UnavailableError(error_line(error)) from error
 
 
 def _options(session: Session, request: TableRequest, urls: list[str]) -> Options:
@@ -161,7 +171,8 @@ def _outcome_of(error: BaseException) -> str:
     from eruca.exporting.errors import UnavailableError
     from eruca.tables.batches import TableBusyError
 
-    if isinstance(error, SystemExit):  # by a signal
+    # by a signal: during the export, or while the name servers are asked
+    if isinstance(error, SystemExit | asyncio.CancelledError):
         return "interrupted"
     return "retry" if isinstance(error, TableBusyError | UnavailableError) else "fault"
 
