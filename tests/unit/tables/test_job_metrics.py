@@ -220,6 +220,8 @@ def test_a_run_that_goes_on_publishes_its_looks(
     assert end[success] == later[success]
     assert end["eruca_job_last_run_outcome:retry"] == 1
     assert "eruca_job_last_run_rows" not in end
+
+
 def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path: Path) -> None:
     MetricTargets(tmp_path / "eruca.prom", None).check()
     for name in ("eruca", "eruca.txt", "eruca.prom.1", ".prom.txt"):
