@@ -48,7 +48,7 @@ MISFITS = {
 ODD = {
     2: (b"{}", None, None),
     4: (b'{"amount": null, "name": "n", "other": {"a": [1]}}', None, "n"),
-    8: (b'{"amount": 1, "name": "]", "other": [[], [{}]]}', 1, "]"),
+    10: (b'{"amount": 1, "name": "]", "other": [[], [{}]]}', 1, "]"),
     6: (b'\n\t {"name": 12, "amount": 1}\r\n', 1, "12"),
 }
 Bodies = Callable[[int], bytes]
