@@ -173,7 +173,11 @@ class TierMachine(RuleBasedStateMachine):
 
     @rule(room=st.integers(0, 6))
     def restore_from_tier(self, room: int) -> None:
-        """The master's disk is lost, and its store is restored from the tier."""
+        """The master's disk is lost, and its store is restored from the tier.
+
+        The operator has stopped all replicas first: a former master that wakes later, and has less
+        than the tier, would take its election for the reason, and abandon what was restored.
+        """
         broker = self.brokers[self.master]
         manifest = self.manifests[-1] if self.manifests else first_manifest(broker.writer)
         bytes_max = room * (SIZE + 2)
@@ -208,6 +212,10 @@ class TierMachine(RuleBasedStateMachine):
         self.waiting = [places for places in self.waiting if places[-1] >= first]
         broker.end_restart()
         broker.shown, broker.reached = manifest, end * SIZE
+        for other in self.brokers:
+            if other is not broker:
+                other.has_led = False
+                other.end_restart()
 
     @rule(number=st.integers(0, 20))
     def lose_object(self, number: int) -> None:
