@@ -14,7 +14,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.fields import GroupName, Moment, Offset, TopicName
-from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.retries import (
     DeadLetterDetail,
     DeadLetterFilter,
@@ -25,6 +25,7 @@ from eruca.contract.retries import (
 )
 from eruca_access.needs import on_topic, to
 from eruca_broker.api.examples import later as examples
+from eruca_broker.api.parameters import PageCursor, PageLimit
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.dead_letters import DeadLetters, Stretch
 from eruca_broker.processors.replication.absence import Absence
@@ -64,11 +65,8 @@ async def list_dead_letters(
     until: Annotated[
         Moment | None, Query(description="only letters that became dead before this time")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
-    cursor: Annotated[
-        str | None,
-        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-    ] = None,
+    limit: PageLimit = LIST_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
 ) -> DeadLetterList:
     """Return the group's dead letters on this broker, oldest first, page by page.
 

@@ -16,9 +16,10 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName
 from eruca.contract.groups import GroupConfig, GroupLagList, GroupList, GroupSettings
-from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca_access.needs import on_group, see, to
 from eruca_broker.api.examples import groups as group_examples
+from eruca_broker.api.parameters import PageCursor, PageLimit
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.offsets import PositionsOfGroups
@@ -41,11 +42,6 @@ _CREATED: Final = answer(
     description="The group is new.",
 )
 Group = Annotated[GroupName, Path()]
-PageLimit = Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)]
-PageCursor = Annotated[
-    str | None,
-    Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-]
 SystemGroups = Annotated[bool, Query(description="include the system's own groups")]
 
 

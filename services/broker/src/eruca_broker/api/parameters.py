@@ -7,6 +7,14 @@ from typing import Annotated
 from fastapi import Query
 
 from eruca.contract.fields import OFFSET_MAX
+from eruca.contract.limits import LIST_LIMIT_MAX
+
+PageLimit = Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)]
+
+PageCursor = Annotated[
+    str | None,
+    Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
+]
 
 IncludeSystem = Annotated[
     bool,

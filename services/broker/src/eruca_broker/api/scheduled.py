@@ -14,7 +14,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.fields import TopicName
-from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.recall_handles import (
     RECALL_HANDLE_SIZE_MAX,
     MalformedRecallHandleError,
@@ -23,6 +23,7 @@ from eruca.contract.recall_handles import (
 from eruca.contract.retries import ScheduledList
 from eruca_access.needs import on_topic, see, to
 from eruca_broker.api.examples import later as examples
+from eruca_broker.api.parameters import PageCursor, PageLimit
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.processors.scheduled import Scheduled
@@ -50,11 +51,8 @@ async def list_scheduled(
     access: CallersAccess,
     *,
     topic: Annotated[TopicName | None, Query(description="only messages for this topic")] = None,
-    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
-    cursor: Annotated[
-        str | None,
-        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-    ] = None,
+    limit: PageLimit = LIST_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
 ) -> ScheduledList:
     """Return this broker's delayed messages and retries in the order of their times, page by page.
 

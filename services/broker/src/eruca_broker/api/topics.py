@@ -16,11 +16,11 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.fields import TopicName
-from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.topics import TopicConfig, TopicList, TopicQueues, TopicSettings
 from eruca_access.needs import on_topic, see, to
 from eruca_broker.api.examples import messages as examples
-from eruca_broker.api.parameters import IncludeSystem
+from eruca_broker.api.parameters import IncludeSystem, PageCursor, PageLimit
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.replication.absence import Absence
@@ -122,11 +122,8 @@ async def list_topics(
     absence: Part[Absence],
     access: CallersAccess,
     *,
-    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
-    cursor: Annotated[
-        str | None,
-        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-    ] = None,
+    limit: PageLimit = LIST_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
     include_system: Annotated[bool, Query(description="include the system's own topics")] = False,
 ) -> TopicList:
     """Return this broker's topics by name, page by page.

@@ -14,6 +14,7 @@ from eruca.contract.limits import KEY_QUERY_COUNT_MAX, KEY_SIZE_MAX, PULL_SIZE_M
 from eruca.contract.messages import FoundMessages
 from eruca_access.needs import to
 from eruca_broker.api.examples import messages as examples
+from eruca_broker.api.parameters import PageCursor
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.times import ms_not_before
 from eruca_broker.processors.budgets import ConsumeBudget
@@ -103,10 +104,7 @@ class FindMessages(HotEndpoint):
             ),
         ] = None,
         limit: Annotated[int, Query(ge=1, le=KEY_QUERY_COUNT_MAX)] = 32,
-        cursor: Annotated[
-            str | None,
-            Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-        ] = None,
+        cursor: PageCursor = None,
     ) -> _Wanted:
         """Return the wanted messages."""
         check_order(since, until, pointer="/query/since")

@@ -8,7 +8,7 @@ from fastapi import Path, Query
 
 from eruca.contract.errors import OverloadedError, TransactionNotFoundError, ValidationError
 from eruca.contract.fields import GroupName
-from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.transactions import (
     TransactionAsOf,
     TransactionDetail,
@@ -17,7 +17,7 @@ from eruca.contract.transactions import (
 )
 from eruca_access.needs import on_topic, see
 from eruca_broker.api.examples import transactions as examples
-from eruca_broker.api.parameters import PastOffset
+from eruca_broker.api.parameters import PageCursor, PageLimit, PastOffset
 from eruca_broker.api.transactions.rights import require_sight
 from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.processors.transactions.views import Owner, TransactionViews
@@ -49,11 +49,8 @@ async def list_transactions(
         Query(description="`parked`: expired, and waiting for an operator"),
     ] = None,
     producer_group: Annotated[GroupName | None, Query()] = None,
-    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
-    cursor: Annotated[
-        str | None,
-        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-    ] = None,
+    limit: PageLimit = LIST_LIMIT_DEFAULT,
+    cursor: PageCursor = None,
 ) -> TransactionList:
     """Return this broker's pending and parked transactions, oldest first, page by page.
 
