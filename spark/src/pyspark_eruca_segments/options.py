@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from eruca.exporting.columns import DAMAGE
 from eruca.exporting.errors import OptionError
 from eruca.exporting.option_texts import OptionTexts
 from eruca.exporting.ranges import Queue
@@ -62,12 +61,7 @@ class SegmentOptions:
                 "option topic is missing: expected one topic, or several separated by commas"
             )
         columns = texts.columns("columns")
-        damaged = texts.choice("damaged", ("refuse", "mark"))
-        if damaged == "mark" and DAMAGE not in columns:
-            raise OptionError(
-                f"option damaged: mark requires the column {DAMAGE}, which identifies damaged"
-                " rows; add it to the option columns"
-            )
+        damaged = texts.damaged(columns)
         starting_ms, ending_ms = (_ms(texts, f"{end}Timestamp") for end in ("starting", "ending"))
         if starting_ms is not None and ending_ms is not None and ending_ms < starting_ms:
             raise OptionError("option endingTimestamp: expected a time after startingTimestamp")

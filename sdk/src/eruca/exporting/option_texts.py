@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
-from eruca.exporting.columns import COLUMNS
+from eruca.exporting.columns import COLUMNS, DAMAGE
 from eruca.exporting.credentials import CredentialFiles
 from eruca.exporting.errors import OptionError
 from eruca.exporting.ranges import Queue, Range
@@ -201,6 +201,16 @@ class OptionTexts:
         if text not in choices:
             raise OptionError(
                 f"option {name}: expected one of {', '.join(choices)}; found {text!r}"
+            )
+        return text
+
+    def damaged(self, columns: Sequence[str]) -> str:
+        """Return how damaged messages are treated, with these columns: ``refuse`` or ``mark``."""
+        text = self.choice("damaged", ("refuse", "mark"))
+        if text == "mark" and DAMAGE not in columns:
+            raise OptionError(
+                f"option damaged: mark requires the column {DAMAGE}, which identifies damaged"
+                " rows; add it to the option columns"
             )
         return text
 

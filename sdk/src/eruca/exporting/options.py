@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from eruca.exporting.columns import DAMAGE
 from eruca.exporting.credentials import CredentialFiles
 from eruca.exporting.errors import OptionError
 from eruca.exporting.option_texts import OptionTexts
@@ -79,12 +78,7 @@ class Options:
         if strange:
             raise OptionError(f"option topic: expected a topic's name, found {strange[0]!r}")
         columns = texts.columns("columns")
-        damaged = texts.choice("damaged", ("refuse", "mark"))
-        if damaged == "mark" and DAMAGE not in columns:
-            raise OptionError(
-                f"option damaged: mark requires the column {DAMAGE}, which identifies damaged"
-                " rows; add it to the option columns"
-            )
+        damaged = texts.damaged(columns)
         starting = texts.offsets("startingOffsets", "earliest", ("earliest", "latest"), topics)
         ending = texts.offsets("endingOffsets", "latest", ("latest",), topics)
         starting_at, ending_at = texts.moment("startingTimestamp"), texts.moment("endingTimestamp")
