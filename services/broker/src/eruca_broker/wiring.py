@@ -80,6 +80,7 @@ from eruca_broker.processors.replication.switching import Switching
 from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
+from eruca_broker.processors.singles import Gathering
 from eruca_broker.processors.status import Identity, Status
 from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.topics import Topics, topic_config
@@ -522,6 +523,7 @@ def compose(
             clock=clock,
         )
     )
+    parts.add(Gathering(store, sender))
     parts.add(
         IdempotentSender(
             store,

@@ -29,6 +29,7 @@ from eruca.core.messages.unique_ids import UniqueIds
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.batches.born_hosts import with_room_for
 from eruca_broker.core.batches.delayed_batch import begun_requests
+from eruca_broker.core.batches.gathered import SINGLE_SIZE_MAX
 from eruca_broker.core.batches.lanes import Lanes
 from eruca_broker.core.records.new_messages import encode_messages, queue_of_sharding_keys
 from eruca_broker.core.records.scheduled import Destination, Wait
@@ -60,6 +61,16 @@ class Draft(NamedTuple):
     records: list[bytes]
     unique_ids: list[str]
     waits: list[Wait | None] | None  # None: nothing is delayed
+
+    @property
+    def is_single(self) -> bool:
+        """It is one small message, to be stored now, for a topic that is there."""
+        return (
+            self.waits is None
+            and len(self.records) == 1
+            and len(self.records[0]) <= SINGLE_SIZE_MAX
+            and bool(self.topic.created_at)
+        )
 
 
 class SendCounts:
@@ -263,9 +274,19 @@ class Sender:
                 broker.
         """
         draft = self.draft(topic, queue_id, messages, pointers, born_host)
+        self.send_draft(draft, pointers, born_host, done)
+
+    def send_draft(
+        self,
+        draft: Draft,
+        pointers: Sequence[str],
+        born_host: Host,
+        done: Callable[[Sequence[str], Appended | StoredLater | Exception], None],
+    ) -> None:
+        """Append the result of :meth:`draft`, as :meth:`send` does."""
         destination, told = draft.destination, partial(done, draft.unique_ids)
         if draft.waits is None:
-            batch = batch_of_records(topic, destination.queue_id, draft.records)
+            batch = batch_of_records(*destination, draft.records)
             self._append(draft.topic, batch, born_host, told)
             return
         later = self._scheduled.stored_later(destination, draft.records, draft.waits, pointers)

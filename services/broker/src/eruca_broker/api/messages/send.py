@@ -79,15 +79,15 @@ from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.messages.octets import described_message, with_body
 from eruca_broker.api.peers import born_address, born_host
 from eruca_broker.api.tracing import traced
+from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.batches.delayed_batch import may_be_delayed
-from eruca_broker.core.batches.gathered import is_single
+from eruca_broker.core.batches.gathered import Single, gather, is_single
 from eruca_broker.processors.budgets import SendBudget
 from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater, StoredWaiting
 from eruca_broker.processors.send_message import Sender
-from eruca_broker.processors.singles import Singles
+from eruca_broker.processors.singles import Gathering, Singles
 from eruca_broker.store.log.appended import Appended
-from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
     AnswerHead,
@@ -251,9 +251,21 @@ class SendMessages(HotEndpoint):
     unknown topic is created, unless the broker's settings forbid it.
     """
 
-    def __init__(self, sender: Sender, idempotent: IdempotentSender, in_flight: SendBudget) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        gathering: Gathering,
+        idempotent: IdempotentSender,
+        in_flight: SendBudget,
+    ) -> None:
         self._sender = sender
         self._idempotent = idempotent
+        self._singles: Singles[bytes, tuple[Exchange, str]] = Singles(
+            gathering,
+            together=batch_of_records,
+            settled=self._answer_singles,
+            send_alone=self._send_alone,
+        )
         self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
         self._octets_limit = BodyLimit(in_flight, BODY_SIZE_MAX, "body_bytes_max")
 
@@ -342,27 +354,33 @@ class SendMessages(HotEndpoint):
         exchange.expect_body(self._json_limit if described is None else self._octets_limit)
 
     def handle(self, exchange: Exchange) -> None:
-        """Store the messages; :meth:`_answer` answers."""
-        topic, queue_id, key, _, described = exchange.request.meaning
-        body = exchange.body
-        is_batch = described is None and _IS_BATCH.match(body) is not None
-        messages: list[NewMessage]
-        if described is not None:
-            messages, pointers = [with_body(described, bytes(body))], ["/query"]
-        elif is_batch:
-            messages = _MANY.read(body).messages
-            pointers = [f"/body/messages/{index}" for index in range(len(messages))]
-        else:
-            messages, pointers = [_ONE.read(body)], ["/body"]
-        messages = traced(messages, exchange.request)
+        """Store the messages; :meth:`_answer` or :meth:`_answer_singles` answers."""
+        topic, queue_id, key, _, _ = exchange.request.meaning
+        messages, pointers, is_batch = _messages(exchange)
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer, exchange, is_batch)
-        if key is None:
-            self._sender.send(topic, queue_id, messages, pointers, peer, done)
-        else:
+        if key is not None:
             self._idempotent.send(
                 topic, queue_id, key, messages, pointers, peer, done, is_batch=is_batch
             )
+            return
+        draft = self._sender.draft(topic, queue_id, messages, pointers, peer)
+        if is_batch or not draft.is_single or peer.is_v6:
+            self._sender.send_draft(draft, pointers, peer, done)
+            return
+        [record], [unique_id] = draft.records, draft.unique_ids
+        self._singles.add(draft.destination, record, len(record), (exchange, unique_id))
+
+    def _send_alone(self, caller: tuple[Exchange, str]) -> None:
+        exchange, _ = caller
+        exchange.resume(self._send, exchange)
+
+    def _send(self, exchange: Exchange) -> None:
+        topic, queue_id, _, _, _ = exchange.request.meaning
+        messages, pointers, is_batch = _messages(exchange)
+        peer = born_host(exchange.client)
+        done = partial(exchange.resume, self._answer, exchange, is_batch)
+        self._sender.send(topic, queue_id, messages, pointers, peer, done)
 
     def _answer(
         self,
@@ -380,6 +398,17 @@ class SendMessages(HotEndpoint):
             receipts = self._sender.receipts_of(outcome, unique_ids)
         said = SendReceipts(receipts) if is_batch else receipts[0]
         exchange.answer(head, _ENCODER.encode(said))
+
+    def _answer_singles(
+        self, callers: Sequence[tuple[Exchange, str]], outcome: Appended | Exception
+    ) -> None:
+        if isinstance(outcome, Exception):
+            for exchange, _ in callers:
+                exchange.fail(outcome)
+            return
+        receipts = self._sender.receipts_of(outcome, [unique_id for _, unique_id in callers])
+        for (exchange, _), receipt in zip(callers, receipts, strict=True):
+            exchange.resume(exchange.answer, JSON_CREATED, _ENCODER.encode(receipt))
 
 
 @router.hot(
@@ -419,17 +448,19 @@ class SendRecords(HotEndpoint):
 
     def __init__(
         self,
-        store: MessageStore,
         sender: Sender,
+        gathering: Gathering,
         idempotent: IdempotentSender,
         in_flight: SendBudget,
     ) -> None:
         self._sender = sender
         self._idempotent = idempotent
-        self._singles = Singles(
-            store, sender, settled=self._answer_singles, send_alone=self._send_alone
+        self._singles: Singles[Single, Exchange] = Singles(
+            gathering,
+            together=partial(gather, sender.store_host),
+            settled=self._answer_singles,
+            send_alone=self._send_alone,
         )
-        self._gather = store.noting(self._singles.add)
         self._limit = BodyLimit(in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
 
     @staticmethod
@@ -458,7 +489,8 @@ class SendRecords(HotEndpoint):
         if key is None and is_single(body):
             address = born_address(exchange.client)
             if len(address) == IPV4_HOST_SIZE:
-                self._gather(topic, queue_id, body, address, exchange)
+                queue = topic, queue_id
+                self._singles.add(queue, Single(body, address), len(body), exchange)
                 return
         self._send(exchange)
 
@@ -530,6 +562,21 @@ def _described(media_type: str | None, given: Mapping[str, Any]) -> NewMessage |
             f"only {OCTETS_MEDIA_TYPE} has this field in the query; in JSON it is in the body",
         )
     return None
+
+
+def _messages(exchange: Exchange) -> tuple[list[NewMessage], list[str], bool]:
+    """Return the messages of a request, the place of each in it, and whether they are a batch."""
+    described, body = exchange.request.meaning.described, exchange.body
+    is_batch = described is None and _IS_BATCH.match(body) is not None
+    messages: list[NewMessage]
+    if described is not None:
+        messages, pointers = [with_body(described, bytes(body))], ["/query"]
+    elif is_batch:
+        messages = _MANY.read(body).messages
+        pointers = [f"/body/messages/{index}" for index in range(len(messages))]
+    else:
+        messages, pointers = [_ONE.read(body)], ["/body"]
+    return traced(messages, exchange.request), pointers, is_batch
 
 
 def _key(value: str | None) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from eruca.contract.records import (
     IPV4_HOST_SIZE,
@@ -37,39 +37,39 @@ _ONE: Final = BATCH_MAGIC + (1).to_bytes(4)
 assert BATCH_PREAMBLE.size + 4 == 20, "gather_singles expects the record behind one size"
 
 
+class Single(NamedTuple):
+    """A request of one record."""
+
+    body: bytes | bytearray
+    born_host: bytes  # the peer's IPv4 address and port, encoded
+
+
 def is_single(request: bytes | bytearray) -> bool:
     """Return whether a request's body is small and says that it has one record, in no lane."""
     return len(request) <= SINGLE_SIZE_MAX and request[_BEGIN] == _ONE
 
 
-def gather(
-    topic: str,
-    queue_id: int,
-    requests: Sequence[bytes | bytearray],
-    born_hosts: Sequence[bytes],
-    store_host: Host,
-) -> Batch | None:
+def gather(store_host: Host, topic: str, queue_id: int, requests: Sequence[Single]) -> Batch | None:
     """Return the batch of the records of *requests*, which already have their peers' addresses.
 
     None if one of them is not plainly valid; nothing has been changed.
 
     Args:
+        store_host: The broker's address.
         topic: Their topic.
         queue_id: Their queue.
-        requests: The requests' bodies, at least one.
-        born_hosts: The IPv4 address and port of each request's peer, encoded.
-        store_host: The broker's address.
+        requests: At least one.
     """
-    assert len(requests) == len(born_hosts) > 0
     if len(topic) > V1_TOPIC_SIZE_MAX:
         return None
     host_bits = int(SysFlag.STORE_HOST_V6) if store_host.is_v6 else 0
     expected = expected_of(topic, queue_id, host_bits)
     count = len(requests)
     table = empty_table(count)
-    size = sum(sizes := [*map(len, requests)])
+    bodies, born_hosts = zip(*requests, strict=True)
+    size = sum(sizes := [*map(len, bodies)])
     # One allocation and one address for requests and table.
-    buffer = bytearray().join((*requests, bytes(-size % TABLE_ALIGNMENT), table))
+    buffer = bytearray().join((*bodies, bytes(-size % TABLE_ALIGNMENT), table))
     at = address_of(buffer)
     found = FoundProperties.at_end(buffer, at, count)
     hosts = b"".join(born_hosts)
