@@ -36,6 +36,7 @@ from eruca_broker.core.tier.steps import (
     orphans,
     purged,
     reconciled,
+    renewed,
     retained,
     to_compare,
     with_expired,
@@ -338,6 +339,27 @@ class TierMachine(RuleBasedStateMachine):
         self.objects[segment.side_path] = name
         broker.creating = following(
             added(broker.manifest, segment), broker.writer, now_ms=self.now_ms
+        )
+
+    @rule(who=BROKERS, number=st.integers(0, 20), is_killed=st.booleans())
+    def renew(self, who: int, number: int, *, is_killed: bool) -> None:
+        """Store another side object of a segment, and send the manifest that names it."""
+        broker = self.brokers[who]
+        if not broker.is_writer or broker.manifest is None:
+            return
+        if broker.creating is not None or broker.deleting:
+            return
+        segments = broker.manifest.segments
+        if number >= len(segments) or not self.objects.keys() >= {*segments[number].paths}:
+            return
+        self.names += 1
+        found = replace(segments[number], side_upload=f"{self.names}")
+        self.objects[found.side_path] = found.sha256
+        if is_killed:
+            broker.end_restart()
+            return
+        broker.creating = following(
+            renewed(broker.manifest, segments[number], found), broker.writer, now_ms=self.now_ms
         )
 
     @rule(keep_hours=st.sampled_from([1, 5]))

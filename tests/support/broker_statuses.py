@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
 
 from eruca.contract.fields import BrokerRole
 from eruca.contract.status import BrokerStatus, LogStatus, TierStatus
 
-TIER: Final = TierStatus(
-    min_offset=None,
-    max_offset=None,
-    manifest=0,
-    segment_count=0,
-    behind_bytes=0,
-    failure=None,
-    cache_bytes=0,
-    cache_bytes_max=1,
-    damaged_count=0,
-    missing_count=0,
-)
+
+def tier_status(**changes: object) -> TierStatus:
+    """Return the status of a healthy tier, with these changes."""
+    healthy = TierStatus(
+        min_offset=0,
+        max_offset=1,
+        manifest=1,
+        segment_count=1,
+        behind_bytes=0,
+        failure=None,
+        cache_bytes=0,
+        cache_bytes_max=1,
+        damaged_count=0,
+        missing_count=0,
+    )
+    return healthy.model_copy(update=changes)
 
 
 def broker_status(
@@ -49,7 +52,7 @@ def broker_status(
             | log
         ),
         projections=[],
-        tier=TIER,
+        tier=tier_status(),
         held_requests=0,
         held_requests_max=100,
         bytes_in_flight=0,

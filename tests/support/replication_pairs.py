@@ -26,6 +26,7 @@ from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
+from eruca_broker.store.tiering.copying import TierCopies
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from support.services import serving
@@ -116,7 +117,14 @@ class Replica:
         self.store = await MessageStore.open(self.directory, self.settings, self.clock)
         self.is_open = True
 
-    def follow(self, url: str, *, epoch: int = 1, shown_offset: int = 0) -> None:
+    def follow(
+        self,
+        url: str,
+        *,
+        epoch: int = 1,
+        shown_offset: int = 0,
+        tier: TierCopies | None = None,
+    ) -> None:
         """Follow the master at *url*."""
         self.follower = Follower(
             self.store,
@@ -127,6 +135,7 @@ class Replica:
             promise=self.promise,
             clock=self.clock,
             shown_offset=shown_offset,
+            tier=tier,
         )
         self._task = asyncio.create_task(self._run())
 

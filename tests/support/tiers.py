@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,21 @@ async def fill(store: MessageStore, clock: ManualClock, segments: int) -> None:
         await store.append(batch("orders", number % 2, bodies, tag=tag))
         number += 1
     await store.flush()
+
+
+async def opened_tier(
+    store: MessageStore,
+    clock: ManualClock,
+    repository: Repository,
+    *,
+    is_master: bool = True,
+    **settings: float,
+) -> Tiering:
+    """Return the tier of a store, which reads; *settings* are those of :class:`TierSettings`."""
+    changed = replace(SETTINGS, **settings)  # type: ignore[arg-type]  # numbers, as they have
+    tiering = Tiering(store, repository, changed, clock, is_master=is_master)
+    await tiering.open()
+    return tiering
 
 
 async def brought_up(tiering: Tiering) -> None:

@@ -18,7 +18,7 @@ from eruca.objects.places import folder_of
 from pyspark_eruca_segments.copies import LogCopy, Stretch
 from pyspark_eruca_segments.objects import Objects, Source
 
-FORMAT: Final = 1
+_READABLE: Final = (1, 2)  # in format 2 a side object may have a name of its own
 _MANIFEST: Final = re.compile(r"([^/]+)/manifests/([0-9]{12})\.json")
 
 
@@ -102,10 +102,10 @@ def _latest(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
 def _decoded(data: bytes, name: str, log_id: str) -> _Manifest:
     try:
         version = msgspec.json.decode(data, type=dict).get("format")
-        if version != FORMAT:
+        if version not in _READABLE:
             raise SourceError(
-                f"{name}: expected format {FORMAT}, found {version}: another version of the broker"
-                " wrote it; install its version of eruca-spark"
+                f"{name}: expected format {_READABLE[-1]} or earlier, found {version}: another"
+                " version of the broker wrote it; install its version of eruca-spark"
             )
         manifest = msgspec.json.decode(data, type=_Manifest)
     except msgspec.DecodeError as error:

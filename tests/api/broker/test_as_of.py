@@ -13,6 +13,7 @@ from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, client_of, open_broker, rot
 from support.group_members import TestMember
 from support.stores import delete_oldest_segments
+from support.tiers import brought_up, delete_local, tiering_of
 from support.transaction_calls import BY_PRODUCER, act, begin, park
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +114,47 @@ async def test_what_retention_has_deleted_is_unknown_with_the_reason(tmp_path: P
         assert "retention has deleted" in (await as_of(client, 0))["unknown"]
         last_end, last = seen[-1]
         assert positions_in(await as_of(client, last_end)) == last
+
+
+async def test_what_is_only_in_the_tier_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        open_broker(
+            tmp_path / "store",
+            segment_bytes=1 << 20,
+            tier_url=str(tmp_path / "tier"),
+            tier_upload_rate_max=0,
+        ) as app,
+        client_of(app) as client,
+    ):
+        seen = await history_of(app, client)
+        before = [(end, await as_of(client, end)) for end, _ in seen]
+        begun = await as_of(client, 1)
+        store, tiering = broker_of(app).store, tiering_of(app)
+        await store.flush()
+        await brought_up(tiering)
+        await delete_local(store, tiering)
+
+        begin = store.log_min_offset
+        assert sum(end <= begin for end, _ in seen) > 1, "most of them are in the tier"
+        after = [(end, await as_of(client, end)) for end, _ in seen]
+        assert [(end, positions_in(past)) for end, past in after] == seen
+        assert after == before
+        at_begin = await as_of(client, begin)
+        assert at_begin["unknown"] is None
+        assert at_begin["snapshot_log_offset"] == begin - store.segment_bytes
+        assert (await as_of(client, 1)) == begun
+        assert (await as_of(client, 0))["unknown"]
+
+        async def away(*_: object) -> bytes:
+            raise OSError("the folder is not mounted")
+
+        monkeypatch.setattr(tiering.cache, "_read", away)
+        await tiering.cache.open()
+        tiering.cache._files.clear()
+        refused = await client.get("/groups/g/as-of", params={"log_offset": begin})
+        assert refused.status_code == 503, refused.text
 
 
 async def test_a_deleted_topic_has_no_end_of_a_queue(

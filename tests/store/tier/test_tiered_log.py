@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +25,14 @@ from support.stores import (
     small_settings,
     without_log_lines,
 )
-from support.tiers import SETTINGS, FaultyRepository, brought_up, delete_local, fill
+from support.tiers import (
+    SETTINGS,
+    FaultyRepository,
+    brought_up,
+    delete_local,
+    fill,
+    opened_tier,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -36,26 +42,11 @@ def repository() -> FaultyRepository:
     return FaultyRepository()
 
 
-async def tier_of(
-    store: MessageStore,
-    clock: ManualClock,
-    repository: FaultyRepository,
-    *,
-    cache_bytes_max: int = SETTINGS.cache_bytes_max,
-    keep_hours: float = 0,
-    is_master: bool = True,
-) -> Tiering:
-    settings = replace(SETTINGS, cache_bytes_max=cache_bytes_max, keep_hours=keep_hours)
-    tiering = Tiering(store, repository, settings, clock, is_master=is_master)
-    await tiering.open()
-    return tiering
-
-
 @pytest.fixture
 async def tiering(
     store: MessageStore, clock: ManualClock, repository: FaultyRepository
 ) -> AsyncIterator[Tiering]:
-    tiering = await tier_of(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     yield tiering
     await tiering.close()
 
@@ -94,7 +85,7 @@ async def test_a_cache_of_a_few_chunks_is_enough_for_the_feed(
     store: MessageStore, clock: ManualClock, repository: FaultyRepository
 ) -> None:
     before = await fed(store)
-    tiering = await tier_of(store, clock, repository, cache_bytes_max=40_000)
+    tiering = await opened_tier(store, clock, repository, cache_bytes_max=40_000)
     await brought_up(tiering)
     await delete_local(store, tiering)
 
@@ -136,7 +127,7 @@ async def test_single_records_are_read_from_the_tier(store: MessageStore, tierin
 async def test_an_offset_that_has_expired_is_not_found_and_the_error_names_the_beginning(
     store: MessageStore, clock: ManualClock, repository: FaultyRepository
 ) -> None:
-    tiering = await tier_of(store, clock, repository, keep_hours=1)
+    tiering = await opened_tier(store, clock, repository, keep_hours=1)
     await brought_up(tiering)
     await delete_local(store, tiering)
     clock.advance(7_200)
@@ -186,7 +177,7 @@ async def test_a_broker_that_does_not_know_its_tier_does_not_tell_a_beginning(
         file.unlink()
     repository.fails = True
 
-    tiering = await tier_of(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
 
     assert store.whole_log.begin_offset is None
     for read in (partial(store.whole_log.read, 0, 1), partial(store.whole_log.record, 0)):
@@ -284,7 +275,7 @@ async def test_a_start_without_the_tier_feeds_by_the_manifest_that_it_knew(
         store = await MessageStore.open(tmp_path / "other", small_settings(), clock)
         await fill(store, clock, 3)
         before = await fed(store)
-        tiering = await tier_of(store, clock, repository)
+        tiering = await opened_tier(store, clock, repository)
         await brought_up(tiering)
         await delete_local(store, tiering)
         await tiering.close()
@@ -292,7 +283,7 @@ async def test_a_start_without_the_tier_feeds_by_the_manifest_that_it_knew(
         repository.fails = True
 
         store = await MessageStore.open(tmp_path / "other", small_settings(), clock)
-        tiering = await tier_of(store, clock, repository)
+        tiering = await opened_tier(store, clock, repository)
 
         assert store.whole_log.begin_offset == 0
         with pytest.raises(UnavailableError):

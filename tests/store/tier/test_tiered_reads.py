@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,18 +20,17 @@ from eruca_broker.core.state.group_events import CommittedOffset, OffsetsCommitt
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier import cache
-from eruca_broker.store.tier.reader import head_of
-from eruca_broker.store.tiering.tiering import Tiering
+from eruca_broker.store.tier.blobs import head_of
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
 from support.tiers import (
-    SETTINGS,
     FaultyRepository,
     brought_up,
     delete_local,
     fill,
     filled_store,
     memory_tier,
+    opened_tier,
     pulled,
 )
 
@@ -42,19 +40,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def segment_count() -> int:
     return 6
-
-
-async def tiered(
-    store: MessageStore,
-    clock: ManualClock,
-    repository: Repository,
-    *,
-    cache_bytes_max: int = SETTINGS.cache_bytes_max,
-) -> Tiering:
-    settings = replace(SETTINGS, cache_bytes_max=cache_bytes_max)
-    tiering = Tiering(store, repository, settings, clock, is_master=True)
-    await tiering.open()
-    return tiering
 
 
 def _folder(directory: Path) -> Repository:
@@ -79,7 +64,7 @@ async def test_pulls_get_the_same_bytes_after_the_segments_are_deleted_here(
         for queue in queues
         for tag in (None, "red")
     }
-    tiering = await tiered(store, clock, PLACES[place](tmp_path))
+    tiering = await opened_tier(store, clock, PLACES[place](tmp_path))
     await brought_up(tiering)
 
     await delete_local(store, tiering)
@@ -112,7 +97,7 @@ async def test_times_of_messages_in_the_tier_are_found(
         return found
 
     before = [await store.cold.read("reader", ask) for ask in answers()]
-    tiering = await tiered(store, clock, memory_tier())
+    tiering = await opened_tier(store, clock, memory_tier())
     await brought_up(tiering)
     await delete_local(store, tiering)
 
@@ -142,7 +127,7 @@ async def test_a_filter_over_properties_reads_the_tier(
             offset = read.next_offset
 
     before = await found()
-    tiering = await tiered(store, clock, memory_tier())
+    tiering = await opened_tier(store, clock, memory_tier())
     await brought_up(tiering)
     await delete_local(store, tiering)
 
@@ -153,7 +138,7 @@ async def test_a_filter_over_properties_reads_the_tier(
 async def test_the_predecessor_of_a_topic_is_not_read_from_the_tier(
     store: MessageStore, clock: ManualClock
 ) -> None:
-    tiering = await tiered(store, clock, memory_tier())
+    tiering = await opened_tier(store, clock, memory_tier())
     await store.change(TopicDeleted("orders"))
     await store.change(TopicPut("orders", 3, 3, "rw"))
     await store.append(batch("orders", 0, [b"a new topic's"]))
@@ -172,7 +157,7 @@ async def test_a_small_cache_is_enough_for_everything(
     store: MessageStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     before = await pulled(store, "orders", 0)
-    tiering = await tiered(store, clock, memory_tier(), cache_bytes_max=40_000)
+    tiering = await opened_tier(store, clock, memory_tier(), cache_bytes_max=40_000)
     await brought_up(tiering)
     await delete_local(store, tiering)
 
@@ -186,7 +171,7 @@ async def test_a_tier_that_is_away_is_never_an_empty_queue(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     await delete_local(store, tiering)
     begin = store.queues.local_range("orders", 0)[0]
@@ -206,7 +191,7 @@ async def test_a_damaged_object_is_refused_before_a_byte_of_it_is_served(
     store: MessageStore, clock: ManualClock, kind: str
 ) -> None:
     repository = FaultyRepository()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     await delete_local(store, tiering)
     assert tiering.manifest is not None
@@ -224,7 +209,7 @@ async def test_a_damaged_object_is_refused_before_a_byte_of_it_is_served(
 
 async def test_a_missing_object_is_a_refusal(store: MessageStore, clock: ManualClock) -> None:
     repository = FaultyRepository()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     await delete_local(store, tiering)
     assert tiering.manifest is not None
@@ -241,7 +226,7 @@ async def test_a_start_without_the_tier_reads_by_the_manifest_that_it_knew(
     with without_log_lines():
         store = await filled_store(tmp_path / "store", clock)
         repository = FaultyRepository()
-        tiering = await tiered(store, clock, repository)
+        tiering = await opened_tier(store, clock, repository)
         await brought_up(tiering)
         before = await pulled(store, "orders", 0)
         await delete_local(store, tiering)
@@ -250,7 +235,7 @@ async def test_a_start_without_the_tier_reads_by_the_manifest_that_it_knew(
         repository.fails = True
 
         store = await MessageStore.open(tmp_path / "store", small_settings(), clock)
-        tiering = await tiered(store, clock, repository)
+        tiering = await opened_tier(store, clock, repository)
         await tiering.step()
 
         assert tiering.failure is not None
@@ -266,7 +251,7 @@ async def test_without_any_manifest_a_shortened_queue_is_refused_and_not_skipped
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     await delete_local(store, tiering)
     await tiering.close()
@@ -274,7 +259,7 @@ async def test_without_any_manifest_a_shortened_queue_is_refused_and_not_skipped
         file.unlink()
     repository.fails = True
 
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
 
     with pytest.raises(UnavailableError, match="not known yet"):
         store.queues.range("orders", 0)
@@ -291,7 +276,7 @@ async def test_retention_does_not_wait_for_what_only_the_tier_has(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     await delete_local(store, tiering)
     await store.change(OffsetsCommitted("behind", [CommittedOffset("orders", 0, 3)]))
@@ -325,11 +310,11 @@ async def test_a_role_that_ends_refuses_reads_that_wait_for_the_tier(
 ) -> None:
     before = await pulled(store, "orders", 0)
     repository = _HungRepository()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     await delete_local(store, tiering)
     await tiering.close()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     repository.hangs = True
     waiting = asyncio.create_task(pulled(store, "orders", 0))
     await repository.has_begun.wait()
@@ -339,7 +324,7 @@ async def test_a_role_that_ends_refuses_reads_that_wait_for_the_tier(
     with pytest.raises(UnavailableError, match="role has changed"):
         await waiting
     repository.hangs = False
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     assert await pulled(store, "orders", 0) == before
     await tiering.close()
 
@@ -348,10 +333,10 @@ async def test_a_read_of_a_slow_tier_ends_and_its_repetition_goes_on(
     store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = FaultyRepository()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     await tiering.close()
-    tiering = await tiered(store, clock, repository)
+    tiering = await opened_tier(store, clock, repository)
     await tiering.step()
     manifest = tiering.manifest
     assert manifest is not None

@@ -1,11 +1,13 @@
-"""A broker group with a tier, as processes: a master killed in the middle of an upload.
+"""A broker group with a tier, as processes: masters killed and suspended, and new replicas.
 
 Uploads are slow here: a segment takes about a second. Retention deletes whatever the tier has.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -124,3 +126,88 @@ def test_a_master_killed_in_an_upload_is_followed_by_one_that_goes_on(
         wait_until(lambda: sent.are_read(master), within_seconds=SLOW_SECONDS)
         status = group.request("GET", master, "/v1/status").json()
         assert status["log"]["min_offset"] >= 2 * SEGMENT_SIZE
+
+
+def manifests(tier: Path) -> dict[str, int]:
+    """Return the sizes of all manifests, by name."""
+    [folder] = tier.glob("*/*/*/manifests")
+    return {path.name: path.stat().st_size for path in folder.glob("*.json")}
+
+
+def test_a_master_that_wakes_up_after_an_election_writes_no_manifest(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    """It was suspended amid an upload, and takes itself for the master for a moment."""
+    tier = tmp_path / "tier"
+    with group_of(tmp_path, 1, 2, 3, **settings) as group:
+        sent = Sent(group)
+        sent.send(2 * IN_SEGMENT)
+        old = group.await_master(copies=3)
+        wait_until(lambda: upload_of(tier))
+        suspended = group.replicas.pop(old)  # nobody waits for its answers
+        os.kill(suspended.pid, signal.SIGSTOP)
+        try:
+            new = group.await_master()
+            sent.send(2 * IN_SEGMENT)
+
+            def is_up_to_date() -> bool:
+                status = group.request("GET", new, "/v1/status").json()["tier"]
+                is_written = latest(tier).epoch == group.row()["epoch"]
+                return is_written and not status["behind_bytes"] and status["failure"] is None
+
+            wait_until(is_up_to_date, within_seconds=SLOW_SECONDS)
+            before, known = manifests(tier), latest(tier)
+        finally:
+            os.kill(suspended.pid, signal.SIGCONT)
+            group.replicas[old] = suspended
+
+        def follows_and_reads_the_tier() -> bool:
+            status = group.status(old)
+            if status is None or status["following"] is None:
+                return False
+            shown = group.request("GET", old, "/v1/status").json()
+            state = status["following"]["state"]
+            return bool(state == "following" and shown["tier"]["manifest"] == known.number)
+
+        wait_until(follows_and_reads_the_tier, within_seconds=SLOW_SECONDS)
+        assert group.master() == new, "else another one may write"
+        assert manifests(tier) == before
+        assert latest(tier) == known
+        assert known.abandoned == []
+        wait_until(lambda: sent.are_read(old), within_seconds=SLOW_SECONDS)
+
+
+def test_a_new_replica_copies_closed_segments_from_the_tier(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    settings |= {"retention_hours": "72", "tier_upload_rate_max": "0"}
+    with group_of(tmp_path, 1, 2, **settings) as group:
+        sent = Sent(group)
+        sent.send(8 * IN_SEGMENT)
+        master = group.await_master(copies=2)
+
+        def is_tiered() -> bool:
+            status = group.request("GET", master, "/v1/status").json()
+            return int(status["tier"]["max_offset"] or 0) >= 6 * SEGMENT_SIZE
+
+        def copied() -> int:
+            status = group.status(3)
+            following = None if status is None else status["following"]
+            return 0 if following is None else following["tier_bytes"]
+
+        wait_until(is_tiered, within_seconds=SLOW_SECONDS)
+        group.start(3, **settings)
+        wait_until(copied)
+        group.kill(3)  # perhaps amid a run
+        group.start(3, **settings)
+        group.await_master(copies=3)
+
+        wait_until(lambda: sent.are_read(3), within_seconds=SLOW_SECONDS)
+        logs = [
+            b"".join(
+                path.read_bytes()
+                for path in sorted((group.store_of(number) / "commitlog").iterdir())[:6]
+            )
+            for number in (master, 3)
+        ]
+        assert logs[0] == logs[1]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
+from eruca.aio.cluster.key_searches import KeySearches
 from eruca.aio.cluster.kv_table import KvTable
 from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
 from eruca.aio.cluster.requests import checked_request, parsed
@@ -22,14 +23,9 @@ from eruca.aio.http.transport import HttpResponse, problem_error, target_of
 from eruca.aio.scheduled import HeldScheduled, Scheduled
 from eruca.aio.topic_changes import TopicChanges
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
-from eruca.contract.errors import (
-    ErucaError,
-    SearchIncompleteError,
-    TopicNotFoundError,
-    TransportError,
-)
+from eruca.contract.errors import ErucaError, TopicNotFoundError, TransportError
 from eruca.contract.fields import Permission
-from eruca.contract.limits import KEY_QUERY_COUNT_MAX, LIST_LIMIT_MAX
+from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.recall_handles import RecallHandle
 from eruca.contract.routes import BrokerGroup, ClusterList, TopicNames, TopicRoute
@@ -44,9 +40,6 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
 
-_REASONS_MAX: Final = 8  # per broker, why a search is incomplete
-
-
 @checked_calls()
 class AsyncAdmin:
     """Administration of one cluster; made by :attr:`eruca.AsyncClient.admin`."""
@@ -57,6 +50,7 @@ class AsyncAdmin:
         self._topics = TopicChanges(context, self._masters)
         self._scheduled = Scheduled(self._masters)
         self._records = StoredRecords(context, self._masters)
+        self._searches = KeySearches(context, self._masters)
         self._kv = KvTable(context, self._masters)
         self._groups: AsyncGroupAdmin | None = None
         self._transactions: AsyncTransactionAdmin | None = None
@@ -376,49 +370,22 @@ class AsyncAdmin:
         """
         if limit is not None:
             check_above_zero("limit", limit)
-        urls = await self._masters.of_topic(topic)
+        return await self._searches.all(
+            topic, key, since=since, until=until, limit=limit, incomplete=incomplete
+        )
 
-        async def ask(url: str) -> tuple[list[PulledMessage], list[str]]:
-            found: list[PulledMessage] = []
-            missing: list[str] = []
-            cursor: str | None = None
-            while limit is None or len(found) < limit:
-                left = KEY_QUERY_COUNT_MAX if limit is None else limit - len(found)
-                page = await self._context.broker_api.messages_by_key(
-                    url,
-                    topic,
-                    key,
-                    since=since,
-                    until=until,
-                    limit=min(left, KEY_QUERY_COUNT_MAX),
-                    cursor=cursor,
-                )
-                found += page.messages
-                reasons = [
-                    f"the record at log offset {one.log_offset} may have the key: {one.reason}"
-                    for one in page.damaged
-                ]
-                if page.incomplete is not None:
-                    reasons.append(page.incomplete)
-                missing += reasons[: _REASONS_MAX - len(missing)]
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
-            return found, missing
+    async def message_by_unique_id(self, topic: str, unique_id: str) -> PulledMessage:
+        """Return the message of *topic* with a unique id; search no further than it is found.
 
-        answers = await on_each(urls, ask)
-        lacking = {name: "; ".join(missing) for name, (_, missing) in answers.items() if missing}
-        if incomplete is not None:
-            incomplete.update(lacking)
-        elif lacking:
-            raise SearchIncompleteError(
-                f"more messages of {topic} may have the key {key!r}: "
-                + "; ".join(f"{name}: {reason}" for name, reason in sorted(lacking.items())),
-                fix="give a dict as incomplete to get what was found; or search by time",
-            )
-        found = [message for messages, _ in answers.values() for message in messages]
-        found.sort(key=lambda message: message.stored_at or "", reverse=True)
-        return found[:limit]
+        Args:
+            topic: The topic.
+            unique_id: The id that its producer gave it.
+
+        Raises:
+            RecordNotFoundError: There is none.
+            SearchIncompleteError: None was found, but not everything could be searched.
+        """
+        return await self._searches.by_unique_id(topic, unique_id)
 
     # Scheduled messages.
 

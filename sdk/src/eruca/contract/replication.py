@@ -190,6 +190,9 @@ class Following(Answer):
     master_url: str
     behind_bytes: int | None = Field(description="null: unknown, it has not reached the master")
     behind_seconds: float | None
+    tier_bytes: int = Field(
+        default=0, description="bytes of the log that it has copied from the tier in this epoch"
+    )
     last_contact_at: Instant | None = Field(description="time of the master's last answer")
     clock_skew_seconds: float | None = Field(
         description="this replica's clock minus the master's; null: unknown"

@@ -285,6 +285,19 @@ class Admin:
             incomplete=incomplete,
         )
 
+    def message_by_unique_id(self, topic: str, unique_id: str) -> PulledMessage:
+        """Return the message of *topic* with a unique id; search no further than it is found.
+
+        Args:
+            topic: The topic.
+            unique_id: The id that its producer gave it.
+
+        Raises:
+            RecordNotFoundError: There is none.
+            SearchIncompleteError: None was found, but not everything could be searched.
+        """
+        return self._portal.call(self._twin.message_by_unique_id, topic, unique_id)
+
     def scheduled(
         self, topic: str | None = None, *, unanswered: dict[str, ErucaError] | None = None
     ) -> Iterator[HeldScheduled]:

@@ -92,6 +92,7 @@ from eruca_broker.settings import BrokerSettings, split_hours
 from eruca_broker.store.identity import remember_row
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
+from eruca_broker.store.tiering.copying import TierCopies
 from eruca_broker.store.tiering.scrub import TierScrub
 from eruca_broker.store.tiering.tiering import Tiering, TierSettings
 from eruca_chassis.app import FILES_NEEDED, ServiceApp
@@ -352,6 +353,7 @@ async def working(
         if settings.tier_scrub_hours:
             tier_scrub = TierScrub(tiering, hours=settings.tier_scrub_hours)
         parts[Status].tiering, parts[Status].tier_scrub = tiering, tier_scrub
+    replication.tier = None if tiering is None or is_master else TierCopies(store, tiering)
     app.parts = parts
     app.open_routes()
     scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
@@ -604,6 +606,7 @@ async def _open_tiering(
             cache_bytes_max=settings.tier_cache_bytes_max,
             upload_rate_max=settings.tier_upload_rate_max,
             keep_hours=settings.tier_retention_hours,
+            disk_high_ratio=settings.disk_high_ratio,
         ),
         clock,
         is_master=is_master,

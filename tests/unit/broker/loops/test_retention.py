@@ -177,6 +177,9 @@ async def test_what_the_tier_lacks_stays_however_full_the_disk_is(tmp_path: Path
     await loop_of(store, ALL_MAY_GO, tiered_to=first - 1).step()
     assert store.log_min_offset == 0
 
+    await loop_of(store, ALL_MAY_GO, tiered_to=second).step()
+    assert store.log_min_offset == first, "a replica that comes from the tier proves itself by it"
+
     await loop_of(store, ALL_MAY_GO, tiered_to=third - 1).step()
     assert store.log_min_offset == second
     await store.close()

@@ -566,8 +566,8 @@ def test_the_manifest_of_a_tier_is_read_as_its_broker_writes_it() -> None:
 
 
 def test_a_manifest_of_a_later_format_is_refused() -> None:
-    with pytest.raises(SourceError, match="expected format 1, found 2"):
-        _decoded(b'{"format": 2}', "manifest", "ab")
+    with pytest.raises(SourceError, match="expected format 2 or earlier, found 3"):
+        _decoded(b'{"format": 3}', "manifest", "ab")
 
 
 # --- Backups --------------------------------------------------------------------------------------

@@ -129,32 +129,19 @@ async def find(
 
 
 async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:
-    from eruca.contract.errors import (
-        RecordNotFoundError,
-        SearchIncompleteError,
-        ValidationError,
-    )
+    from eruca.contract.errors import RecordNotFoundError, ValidationError
 
-    incomplete: dict[str, str] = {}
-    elsewhere = f"eruca query id {message_id}, which searches for both kinds of id in all topics"
-    if topic is not None:
-        found = await client.admin.messages_by_key(topic, message_id, incomplete=incomplete)
-        # Other messages may have the id as a key.
-        its = [message for message in found if message.message_id == message_id]
-        if its:
-            return its[0]
+    # One request finds an offset id. A unique id may take a search through all of the tier.
     try:
         return (await client.admin.message_by_offset_id(message_id)).message
     except (RecordNotFoundError, ValidationError) as error:
         if topic is None:
-            fix = f"for a unique id give --topic, or use {elsewhere}"
+            fix = (
+                f"for a unique id give --topic, or use eruca query id {message_id}, which searches "
+                "for both kinds of id in all topics"
+            )
             raise type(error)(error.detail, fix=fix) from None
-        if incomplete:
-            reasons = "; ".join(f"{name}: {why}" for name, why in sorted(incomplete.items()))
-            detail = f"{topic} may have a message with the id {message_id}: {reasons}"
-            raise SearchIncompleteError(detail, fix=f"use {elsewhere}") from None
-        detail = f"{topic} has no message with the id {message_id}"
-        raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
+    return await client.admin.message_by_unique_id(topic, message_id)
 
 
 def _body_text(message: PulledMessage) -> str:

@@ -74,7 +74,7 @@ class RetentionLoop:
         lags: Know the unread messages of groups.
         kept_from: Returns the log offset from which other replicas need the log; None: they do not.
         tiered_to: Returns the log offset before which the tier has everything; None: there is no
-            tier. What it lacks is never deleted, whatever the disk.
+            tier. What it lacks is never deleted, whatever the disk, nor is its last segment.
     """
 
     def __init__(
@@ -156,11 +156,14 @@ class RetentionLoop:
         return allowed
 
     def _in_tier(self, count: int) -> int:
-        """Return how many of *count* segments the tier has."""
+        """Return how many of *count* segments the tier has, without the last one that it has.
+
+        With that one, a replica that comes from the tier proves that its log is this one's.
+        """
         tiered_to = self._tiered_to()
         if tiered_to is None:
             return count
-        allowed = sum(end <= tiered_to for end in self._store.retention.segment_ends()[:count])
+        allowed = sum(end < tiered_to for end in self._store.retention.segment_ends()[:count])
         was_waiting, self._is_waiting = self._is_waiting, allowed < count
         if self._is_waiting and not was_waiting:
             logger.warning(

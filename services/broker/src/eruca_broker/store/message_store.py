@@ -153,7 +153,6 @@ class MessageStore:
             may_be_behind=lambda: self.is_replica or self.may_be_replaced(),
         )
         self.cold = ColdReads(settings.cold_rates, clock)
-        self.past = PastStates(self._consume_queues, self._log_reader, self.cold)
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(
             self._dispatcher,
@@ -205,6 +204,7 @@ class MessageStore:
             state=self.state,
         )
         self.whole_log = TieredLog(self.log, self.state)
+        self.past = PastStates(self._consume_queues, self._log_reader, self.whole_log, self.cold)
         self.keys = TieredKeys(self.log, self.whole_log, self.state)
         self._copying = asyncio.Lock()
         self._doubted_from = recovered.doubted_from

@@ -22,7 +22,8 @@ from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.tier.manifests import TierSegment
 from eruca_broker.store.log_reader import has_key
 from eruca_broker.store.readable_log import ReadableLog
-from eruca_broker.store.tier.reader import CHUNKS_PER_READ_MAX
+from eruca_broker.store.tier.keyed import keyed
+from eruca_broker.store.tier.tier_queue import CHUNKS_PER_READ_MAX
 from eruca_broker.store.tiered_log import TieredLog
 
 SEGMENTS_MAX: Final = 8  # of the tier, into which one page looks
@@ -101,11 +102,11 @@ class TieredKeys:
         segments = _within(tier.segments_before(before_offset), since, begin_ms, end_ms)
         for segment in segments[:SEGMENTS_MAX]:
             place = tier.place_of(segment.base)
-            keyed = tier.keyed(place, hashed, before=before_offset, count_max=rows_left)
-            if keyed is None:
+            rows = keyed(tier, place, hashed, before=before_offset, count_max=rows_left)
+            if rows is None:
                 found.without_keys.append(segment.base)
                 continue
-            for offset in keyed.offsets:
+            for offset in rows.offsets:
                 if offset < since:
                     return found  # so are all that follow
                 chunks.add(offset // segment.chunk_size)
@@ -122,9 +123,9 @@ class TieredKeys:
                     if len(found.records) == count_max:
                         found.rest = offset
                         return found
-            rows_left -= len(keyed.offsets)
-            if keyed.has_more or not rows_left:
-                found.rest = keyed.offsets[-1]
+            rows_left -= len(rows.offsets)
+            if rows.has_more or not rows_left:
+                found.rest = rows.offsets[-1]
                 return found
         if len(segments) > SEGMENTS_MAX:
             found.rest = segments[SEGMENTS_MAX - 1].base

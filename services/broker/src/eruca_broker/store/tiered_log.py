@@ -34,7 +34,8 @@ from eruca_broker.core.state.events import EVENTS_QUEUE_ID, UnknownEventError, d
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.log_reader import LogRead, outside_log
 from eruca_broker.store.readable_log import ReadableLog
-from eruca_broker.store.tier.reader import CHUNKS_PER_READ_MAX, Place, TierReader
+from eruca_broker.store.tier.reader import Place, TierReader
+from eruca_broker.store.tier.tier_queue import CHUNKS_PER_READ_MAX
 
 _EPOCH_BEGAN: Final = tags_code(str(EpochBegan.__struct_config__.tag))
 _ENTRIES_READ: Final = 65_536  # control records that are looked at together

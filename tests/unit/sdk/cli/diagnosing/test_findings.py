@@ -20,7 +20,8 @@ from eruca.cli.diagnosing.findings import (
     unused_proxy,
 )
 from eruca.contract.routes import BrokerAddress
-from eruca.contract.status import BrokerStatus, LogStatus, ProjectionStatus, TierStatus
+from eruca.contract.status import BrokerStatus, LogStatus, ProjectionStatus
+from support.broker_statuses import tier_status
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LOCAL = ("http://127.0.0.1:9876",)
@@ -56,22 +57,6 @@ def status(**changes: object) -> BrokerStatus:
     return healthy.model_copy(update=changes)
 
 
-def tier(**changes: object) -> TierStatus:
-    healthy = TierStatus(
-        min_offset=0,
-        max_offset=1,
-        manifest=1,
-        segment_count=1,
-        behind_bytes=0,
-        failure=None,
-        cache_bytes=0,
-        cache_bytes_max=1,
-        damaged_count=0,
-        missing_count=0,
-    )
-    return healthy.model_copy(update=changes)
-
-
 def verdicts(status: BrokerStatus) -> dict[str, Verdict]:
     return {finding.check: finding.verdict for finding in broker_health("broker-a", status)}
 
@@ -87,12 +72,12 @@ def test_a_healthy_broker_has_nothing_but_good_findings() -> None:
     ("changes", "check", "verdict"),
     [
         ({"is_writable": False, "refusal": "the disk is full"}, "writes", Verdict.FAULT),
-        ({"tier": tier()}, "tier", Verdict.OK),
-        ({"tier": tier(failure="the tier has not answered")}, "tier", Verdict.FAULT),
-        ({"tier": tier(missing_count=1)}, "tier", Verdict.FAULT),
-        ({"tier": tier(damaged_objects=1)}, "tier", Verdict.FAULT),
-        ({"tier": tier(damaged_count=1)}, "tier", Verdict.FAULT),
-        ({"tier": tier(behind_bytes=BEHIND_BYTES + 1)}, "tier", Verdict.WARNING),
+        ({"tier": tier_status()}, "tier", Verdict.OK),
+        ({"tier": tier_status(failure="the tier has not answered")}, "tier", Verdict.FAULT),
+        ({"tier": tier_status(missing_count=1)}, "tier", Verdict.FAULT),
+        ({"tier": tier_status(damaged_objects=1)}, "tier", Verdict.FAULT),
+        ({"tier": tier_status(damaged_count=1)}, "tier", Verdict.FAULT),
+        ({"tier": tier_status(behind_bytes=BEHIND_BYTES + 1)}, "tier", Verdict.WARNING),
         ({"disk_used_ratio": 0.75}, "disk", Verdict.WARNING),
         ({"disk_used_ratio": 0.90}, "disk", Verdict.FAULT),
         ({"held_requests": 90}, "load", Verdict.WARNING),

@@ -16,12 +16,14 @@ Invariants (:func:`faults` checks those of one manifest):
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
 import msgspec
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # of a manifest with renewed side objects; others are written as format 1
+_READABLE: Final = (1, 2)
 MANIFESTS: Final = "manifests"
 SEGMENTS: Final = "segments"
 UPLOAD_SIZE: Final = 4  # random bytes that end an object's name
@@ -48,6 +50,7 @@ class TierSegment(msgspec.Struct, frozen=True, kw_only=True):
     head_sha256: str
     side_size: int  # bytes of the whole side object
     upload: str  # random: two uploads never have the same name
+    side_upload: str = ""  # that of the side object, if it was renewed
 
     @property
     def path(self) -> str:
@@ -57,7 +60,7 @@ class TierSegment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def side_path(self) -> str:
         """The path of its side object: the entries of its consume queues."""
-        return f"{SEGMENTS}/{self.base:020d}-{self.epoch}-{self.upload}.queues"
+        return f"{SEGMENTS}/{self.base:020d}-{self.epoch}-{self.side_upload or self.upload}.queues"
 
     @property
     def paths(self) -> tuple[str, str]:
@@ -142,6 +145,15 @@ def encoded(manifest: Manifest) -> bytes:
     return msgspec.json.encode(manifest)
 
 
+def format_of(segments: Iterable[TierSegment]) -> int:
+    """Return the format of a manifest that names *segments*.
+
+    An earlier version of the broker would take a renewed side object for one that nobody needs. So
+    it must not read a manifest that names one.
+    """
+    return FORMAT if any(one.side_upload for one in segments) else 1
+
+
 def decoded(data: bytes, *, number: int | None, log_id: str) -> Manifest:
     """Return the manifest with these bytes.
 
@@ -155,9 +167,10 @@ def decoded(data: bytes, *, number: int | None, log_id: str) -> Manifest:
     """
     try:
         version = msgspec.json.decode(data, type=dict).get("format")
-        if version != FORMAT:
+        if version not in _READABLE:
             raise InvalidManifestError(
-                f"expected format {FORMAT}, found {version}: another version of the broker wrote it"
+                f"expected format {FORMAT} or earlier, found {version}: another version of the "
+                "broker wrote it"
             )
         manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
@@ -174,6 +187,8 @@ def decoded(data: bytes, *, number: int | None, log_id: str) -> Manifest:
 
 def faults(manifest: Manifest) -> str | None:
     """Return why a manifest contradicts itself; None: it does not."""
+    if manifest.format < format_of(manifest.named):
+        return f"it has format {manifest.format}, and renewed side objects"
     for segment in manifest.named:
         if not 0 <= segment.base < segment.end or segment.chunk_size <= 0:
             return f"the segment at log offset {segment.base} has an invalid value"

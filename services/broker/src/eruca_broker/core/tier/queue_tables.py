@@ -88,8 +88,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     key_fences: bytes = b""  # the hash of every FENCE_ROWS-th key
 
 
-FORMAT: Final = 2
-_READABLE: Final = (1, 2)
+FORMAT: Final = 3  # 1 has no keys; up to 2, the manifest's times may not be the extremes
+_READABLE: Final = (1, 2, 3)
 
 
 class QueueTable:

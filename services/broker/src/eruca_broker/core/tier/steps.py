@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from eruca_broker.core.tier.manifests import FORMAT, ExpiredSegment, Manifest, TierSegment
+from eruca_broker.core.tier.manifests import ExpiredSegment, Manifest, TierSegment, format_of
 
 EXPIRED_PER_HOUR_MIN: Final = 10  # however few segments the tier has
 _MS_PER_HOUR: Final = 3_600_000
@@ -57,7 +57,7 @@ class Writer(NamedTuple):
 def first_manifest(writer: Writer) -> Manifest:
     """Return the state before the first manifest; it has number 0, and is never written."""
     return Manifest(
-        format=FORMAT,
+        format=format_of([]),
         number=0,
         cluster=writer.cluster,
         broker_name=writer.broker_name,
@@ -194,6 +194,24 @@ def added(manifest: Manifest, segment: TierSegment) -> Manifest:
     return replace(manifest, segments=[*manifest.segments, segment])
 
 
+def renewed(manifest: Manifest, segment: TierSegment, found: TierSegment) -> Manifest:
+    """Return *manifest* with another side object of a segment; the earlier one is condemned.
+
+    Args:
+        manifest: The latest one.
+        segment: The segment, as it names it.
+        found: The same, with the side object that is stored.
+    """
+    assert segment in manifest.segments, "it is named"
+    assert found.path == segment.path, "only the side object is another one"
+    assert found.side_path != segment.side_path, "readers may still need the earlier one"
+    return replace(
+        manifest,
+        segments=[found if one == segment else one for one in manifest.segments],
+        condemned=[*manifest.condemned, segment.side_path],
+    )
+
+
 def orphans(manifest: Manifest, listed: Collection[str]) -> list[str]:
     """Return the paths among *listed* that no manifest needs: of killed uploads, or condemned."""
     return sorted(set(listed) - {path for one in manifest.named for path in one.paths})
@@ -302,6 +320,7 @@ def following(
     check_fence(manifest, writer.epoch)
     return replace(
         manifest,
+        format=format_of(manifest.named),
         number=manifest.number + 1,
         epoch=writer.epoch,
         written_at_ms=now_ms,

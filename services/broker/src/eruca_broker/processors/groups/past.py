@@ -62,15 +62,17 @@ class PastOfGroups:
             exists=True,
             consume_enabled=group.settings.consume_enabled,
             subscriptions=[subscription(entry) for entry in group.subscriptions],
-            queues=[self._queue(past.state, group, queue, log_offset) for queue in queues],
+            queues=[await self._queue(past.state, group, queue, log_offset) for queue in queues],
             snapshot_log_offset=past.snapshot_offset,
         )
 
-    def _queue(self, state: BrokerState, group: Group, queue: Queue, log_offset: int) -> QueueAsOf:
+    async def _queue(
+        self, state: BrokerState, group: Group, queue: Queue, log_offset: int
+    ) -> QueueAsOf:
         topic, queue_id = queue
         leases = state.leases.of_queue(group.name, queue)
         lock = group.locks.get(queue)
-        position, end = group.position(queue), self._end(queue, log_offset)
+        position, end = group.position(queue), await self._end(queue, log_offset)
         return QueueAsOf(
             topic=topic,
             queue_id=queue_id,
@@ -81,9 +83,9 @@ class PastOfGroups:
             owner=None if lock is None else lock.owner.client_id,
         )
 
-    def _end(self, queue: Queue, log_offset: int) -> int | None:
+    async def _end(self, queue: Queue, log_offset: int) -> int | None:
         """Return a queue's next offset then; None: the queue is now one of a later topic."""
         topic = self._store.state.topics.get(queue[0])
         if topic is None or topic.created_at > log_offset:
             return None
-        return self._store.past.queue_end(*queue, log_offset)
+        return await self._store.past.queue_end(*queue, log_offset, topic.created_at)

@@ -115,6 +115,7 @@ class FollowedMaster:
             promise=self._promise,
             clock=self._clock,
             shown_offset=self.confirmed,
+            tier=self._replication.tier,
         )
         self._task = asyncio.create_task(follower.run(), name=f"follower of {master}")
         self._task.add_done_callback(lambda _: self._on_end())

@@ -26,6 +26,9 @@ Rules, with the numbers of the replication design:
 10. Each fetch that quotes an answer for the first time is a promise not to become master.
 13. It does not follow a master whose epoch is older than its own log's.
 
+A replica that lacks a segment or more copies it from the tier, if there is one
+(:mod:`.catching_up`).
+
 A replica whose disk is full sends no fetch: a fetch would say that it is alive, and the master
 would wait for it.
 """
@@ -57,10 +60,13 @@ from eruca.services.http import JSON_HEADER, HttpTransport, problem_error, targe
 from eruca_broker.core.log.copied_run import RefusedRunError
 from eruca_broker.core.records.times import moment
 from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.replication.epochs import EpochTable
 from eruca_broker.core.replication.following import FOLLOWING, FollowEvent, FollowState
 from eruca_broker.core.replication.master_lease import Promise
+from eruca_broker.processors.replication.catching_up import CatchUp
 from eruca_broker.processors.replication.proving import LineageProof
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tiering.copying import TierCopies
 from eruca_chassis.clock import Clock
 
 WAIT_SECONDS: Final = 1.0  # of a fetch at the log's end; less than a third of the lease
@@ -73,6 +79,7 @@ ROOM_SECONDS: Final = 0.5  # between two looks at a disk that was full
 PUBLISH_SECONDS: Final = 0.005  # from a confirmation to its publication here, at most
 PUBLISH_SIZE: Final = 256 * 1024  # bytes that are published sooner
 PULLERS: Final = 2  # fetches under way
+FIRST_RUNS_MAX: Final = 8  # that a new replica copies before it looks for the tier
 RUN_SIZE_MIN: Final = 64 * 1024  # bytes requested at least
 _FAST_SECONDS: Final = 0.25  # a large run that took less is followed by a larger one
 _SLOW_SECONDS: Final = 1.0  # … more, by a smaller one: the lease must be renewed
@@ -143,6 +150,7 @@ class Follower:
         promise: Of this process, not to propose itself.
         clock: Compared with the master's.
         shown_offset: Log offset before which this process has already shown records as confirmed.
+        tier: Has closed segments of the log; None: there is no tier.
     """
 
     def __init__(
@@ -156,6 +164,7 @@ class Follower:
         promise: Promise,
         clock: Clock,
         shown_offset: int = 0,
+        tier: TierCopies | None = None,
     ) -> None:
         self.epoch = epoch
         self.url = url
@@ -188,6 +197,8 @@ class Follower:
         self._contact_ms: int | None = None
         self._caught_up_at: float | None = None  # boottime; None: never in this epoch
         self._random = random.Random()
+        self._master_epochs = EpochTable()
+        self._catch_up = None if tier is None else CatchUp(store, tier, self._publish)
 
     async def run(self) -> int:
         """Follow until cancelled, or until the log must be truncated; return the offset to cut at.
@@ -242,6 +253,7 @@ class Follower:
             master_url=self.url,
             behind_bytes=self.behind_bytes,
             behind_seconds=self.behind_seconds,
+            tier_bytes=0 if self._catch_up is None else self._catch_up.copied_bytes,
             last_contact_at=None if self._contact_ms is None else moment(self._contact_ms),
             clock_skew_seconds=self.skew_seconds,
         )
@@ -249,12 +261,15 @@ class Follower:
     # --- Following --------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        """Fetch, append, acknowledge; return only by an error."""
+        """Fetch, append, acknowledge; return only by an error, or if the lineage must be proved."""
         store, begun = self._store, asyncio.get_running_loop().create_future()
         sequence = _Sequence(begun)
         if store.durable_offset < store.log_max_offset:  # a flush of its own term is in progress
             await store.flush()
         self._fault = None
+        if await self._caught_up():
+            self._move(FollowEvent.DOUBTED)
+            return
         first = asyncio.FIRST_COMPLETED
         pullers = [asyncio.create_task(self._pull(sequence), name="puller")]
         try:
@@ -271,6 +286,37 @@ class Follower:
                 self._publish()
         ended.pop().result()  # raises
 
+    async def _caught_up(self) -> bool:
+        """Copy from the tier what this replica lacks, if that is much; tell whether it did."""
+        store, catch_up = self._store, self._catch_up
+        if catch_up is None or not catch_up.may_try:
+            return False
+        await self._beat(is_copied=True)
+        for _ in range(FIRST_RUNS_MAX):
+            if store.state.log_id or not self.behind_bytes:
+                break
+            await self._beat(is_copied=True)  # a new replica learns the log's id
+        if (self.behind_bytes or 0) < store.segment_bytes:
+            return False
+        return await catch_up.follow(self._master_epochs, self.confirmed, self._beat)
+
+    async def _beat(self, *, is_copied: bool = False) -> None:
+        """Fetch a small run in a sequence of its own, and drop it unless *is_copied*.
+
+        The master learns that this replica is alive, and how far it has come.
+        """
+        store = self._store
+        bytes_max = self._bytes_max if is_copied else RUN_SIZE_MIN
+        head, run = await self._fetch(store.durable_offset, 0, bytes_max)
+        if is_copied and run:
+            await store.copy(memoryview(run), store.log_max_offset)
+            self.copied_bytes += len(run)
+        self._note(head, end=store.log_max_offset)
+        self._failures_in_a_row, self.reason = 0, None
+        self._publish()
+        if self._fault is not None:
+            raise self._fault
+
     async def _pull(self, sequence: _Sequence) -> None:
         """Fetch, append in turn, acknowledge; return only by an error."""
         store, loop = self._store, asyncio.get_running_loop()
@@ -279,7 +325,7 @@ class Follower:
             assert sequence.first or offset == store.log_max_offset, "a sequence begins at the end"
             began = loop.time()
             self._publish_later()
-            head, run = await self._fetch(offset, sequence.first)
+            head, run = await self._fetch(offset, sequence.first, self._bytes_max)
             sequence.begin(head.answer)
             await sequence.turn(head.answer)
             if self._fault is not None:
@@ -311,12 +357,12 @@ class Follower:
         except Exception as error:  # a puller raises it
             self._fault = error
 
-    async def _fetch(self, offset: int, sequence: int) -> tuple[_Head, bytes]:
+    async def _fetch(self, offset: int, sequence: int, bytes_max: int) -> tuple[_Head, bytes]:
         answer = self._answer
         if answer != self._quoted:  # one that was quoted before proves nothing new
             self._promise.fetching(self._clock.boottime())
             self._quoted = answer
-        request = RunRequest(offset, sequence, answer, WAIT_SECONDS, self._bytes_max)
+        request = RunRequest(offset, sequence, answer, WAIT_SECONDS, bytes_max)
         response = await self._transport.request(
             *("POST", self.url, self._target),
             headers=_JSON,
@@ -376,6 +422,16 @@ class Follower:
             ForeignReplicaError: The logs do not have a common beginning.
             ErucaError: The master cannot be asked now.
         """
+        try:
+            return await self._proved()
+        except ForeignReplicaError:
+            # The master's log may begin behind the end of this one.
+            if not await self._bridged():
+                raise
+            return await self._proved()
+
+    async def _proved(self) -> int | None:
+        """Prove the lineage as the log is now; see :meth:`_prove`."""
         proof = LineageProof(
             self._store,
             member=self._member,
@@ -385,8 +441,20 @@ class Follower:
             shown_offset=self.confirmed,
         )
         cut_to = await proof.run()
-        self.confirmed = proof.confirmed
+        self.confirmed, self._master_epochs = proof.confirmed, proof.epochs
         return cut_to
+
+    async def _bridged(self) -> bool:
+        """Copy from the tier what the master has no more; tell whether anything was copied."""
+        catch_up = self._catch_up
+        if catch_up is None or not catch_up.may_try or self._store.epochs().last > self.epoch:
+            return False
+
+        def confirm(log_offset: int) -> None:
+            self.confirmed = max(self.confirmed, log_offset)
+            self._publish()
+
+        return await catch_up.bridge(confirm)
 
     # --- Failures ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from eruca.services.cluster import parsed, send_model
 from eruca.services.http import HttpTransport
 from eruca_broker.core.log.recovery import walk
 from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.replication.epochs import EpochTable
 from eruca_broker.core.replication.lineage import UncleanCutError, check_cut
 from eruca_broker.processors.replication.lineage import digest_of, epoch_table, log_epochs
 from eruca_broker.store.message_store import MessageStore
@@ -40,6 +41,7 @@ class LineageProof:
 
     Attributes:
         confirmed: The same, as the master has told, and no further than a cut.
+        epochs: Those of the master's log, as it has told.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class LineageProof:
         shown_offset: int,
     ) -> None:
         self.confirmed = shown_offset
+        self.epochs = EpochTable()
         self._store = store
         self._member = member
         self._epoch = epoch
@@ -75,6 +78,7 @@ class LineageProof:
             )
         for _ in range(PROOFS_MAX):
             answer = await self._ask(tail)
+            self.epochs = epoch_table(answer.epochs)
             if answer.proved:
                 self.confirmed = max(self.confirmed, answer.confirmed)
                 return None
@@ -120,9 +124,7 @@ class LineageProof:
         """Check that the log may be truncated, and log what goes."""
         shown, end = self.confirmed, self._store.log_max_offset
         try:
-            check_cut(
-                answer.cut_to, visible_offset=min(shown, end), master=epoch_table(answer.epochs)
-            )
+            check_cut(answer.cut_to, visible_offset=min(shown, end), master=self.epochs)
         except UncleanCutError as error:
             raise ForeignReplicaError(str(error)) from error
         is_loss = answer.cut_to < min(shown, end)

@@ -17,6 +17,7 @@ from eruca_broker.core.replication.broker_group import NO_CHANGE, Member
 from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.follower import Follower
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tiering.copying import TierCopies
 from eruca_chassis.clock import Clock
 
 
@@ -33,6 +34,7 @@ class Replication:
         keep_bytes: Bytes of the log that retention keeps for replicas that need them.
         feed: Of a master's term, from its beginning to its end.
         follower: Of a standby.
+        tier: Has closed segments of the log for a standby; None: there is no tier.
         known: The latest row of the group that this process knows.
         is_damaged: Whether its log has damage that no other replica could repair.
     """
@@ -47,6 +49,7 @@ class Replication:
         self.keep_bytes = 0
         self.feed: Feed | None = None
         self.follower: Follower | None = None
+        self.tier: TierCopies | None = None
         self.known = NO_CHANGE
         self.is_damaged = False
         self._store = store

@@ -11,33 +11,24 @@ its repetition.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
+from math import inf
 from typing import Final, NamedTuple, NoReturn
-
-import numpy as np
-from numpy.typing import NDArray
 
 from eruca.contract.errors import UnavailableError
 from eruca.core.messages.record_columns import Int64Array
-from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, Entries, view_entries
-from eruca_broker.core.offset_search import partition_point
-from eruca_broker.core.tier.manifests import DIGEST_SIZE, Manifest, TierSegment, log_begin
+from eruca_broker.core.tier.manifests import Manifest, TierSegment, log_begin
 from eruca_broker.core.tier.queue_tables import (
-    FENCE_ROWS,
-    KEY_DTYPE,
-    KEY_SIZE,
-    TIME_SIZE,
     InvalidHeadError,
     Key,
     QueueTable,
     Run,
     begin_of,
     decoded,
-    key_row,
-    places_with,
     run_with,
     segment_with,
 )
@@ -49,10 +40,11 @@ from eruca_broker.store.files.residency import (
 )
 from eruca_broker.store.log.commit_log import OutsideLogError
 from eruca_broker.store.log.segment import Segment
+from eruca_broker.store.tier.blobs import blobs_of, head_of
 from eruca_broker.store.tier.cache import Blob, TierCache
+from eruca_broker.store.tier.tier_queue import GreatestTimes, TierQueue
 
 TABLES_MAX: Final = 32  # decoded tables in memory: 40 bytes for each queue of a segment
-CHUNKS_PER_READ_MAX: Final = 8  # of the log, that one answer needs
 _GUESSES_MAX: Final = 10_000  # queues whose last segment is remembered
 _READER: Final = "tier"  # pays for what is fetched for a repetition
 
@@ -74,13 +66,6 @@ class Place(NamedTuple):
     segment: TierSegment
     table: QueueTable
     epoch_before: int | None  # of the last record before it; None: the tier has none
-
-
-class Keyed(NamedTuple):
-    """Records of one segment that may have a key."""
-
-    offsets: list[int]  # log offsets, the latest first
-    has_more: bool  # there are earlier ones
 
 
 class TierReader:
@@ -112,6 +97,10 @@ class TierReader:
         self._known: dict[Key, _Known] = {}
         self._guesses: dict[Key, int] = {}  # log offset of the segment that was read last
         self._generations = count(-1, -1)  # never those of a consume queue
+        self._greatest = GreatestTimes()
+        # In a log that RocketMQ wrote, times may decrease: for each segment …
+        self._until_ms: list[int] = []  # the greatest time up to its end, ascending
+        self._after_ms: list[float] = []  # … and the least one behind it
 
     def show(self, manifest: Manifest, first: QueueTable | None, reached: int) -> None:
         """Read by *manifest* from now on.
@@ -125,6 +114,10 @@ class TierReader:
         self.reached = max(reached, manifest.end_offset or 0)
         self.manifest, self._first = manifest, first
         self._known.clear()
+        segments = manifest.segments
+        self._until_ms = [*accumulate((one.last_ms for one in segments), max)]
+        later = [inf, *(one.first_ms for one in reversed(segments))]
+        self._after_ms = [*accumulate(later, min)][-2::-1]
 
     @property
     def first(self) -> QueueTable | None:
@@ -195,7 +188,7 @@ class TierReader:
         table = table_of(index)
         run = run_with(table.runs_of(queue, since), offset)
         assert run is not None, "segment_with has found it there"
-        return TierQueue(self, segments[index], table, run, self._known_of(queue, since).generation)
+        return self._part(segments[index], table, run, self._known_of(queue, since).generation)
 
     def offset_by_time(self, queue: Key, since: int, ms: int) -> int | None:
         """Return a queue's first offset that was stored at *ms* or later; None: the tier has none.
@@ -205,22 +198,19 @@ class TierReader:
             UnavailableError: The same, outside an attempt.
         """
         segments = self._segments()
-        low, high = 0, len(segments)
-        while low < high:
-            middle = (low + high) // 2
-            if segments[middle].last_ms >= ms:
-                high = middle
-            else:
-                low = middle + 1
-        if low == len(segments):
-            return None
-        table = self._table_of(segments, low)
-        runs = table.runs_of(queue, since)
-        for run in runs:
-            part = TierQueue(self, segments[low], table, run, 0)
-            if run.messages and part.time(run.end - 1) >= ms:
-                return part.first_at(ms)
-        return runs[-1].end if runs else 0  # all later messages of the queue are later than that
+        for index in range(bisect_left(self._until_ms, ms), len(segments)):
+            segment = segments[index]
+            if segment.last_ms < ms:
+                continue
+            table = self._table_of(segments, index)
+            runs = table.runs_of(queue, since)
+            for run in runs:
+                found = self._part(segment, table, run, 0).first_at(ms)
+                if found is not None:
+                    return found
+            if self._after_ms[index] >= ms:
+                return runs[-1].end if runs else 0  # all later messages are later than that
+        return None
 
     def place_of(self, log_offset: int) -> Place:
         """Return the segment with the byte at *log_offset*, which the tier should have.
@@ -239,47 +229,22 @@ class TierReader:
         before = segments[index - 1].epoch if index else None
         return Place(segments[index], self._table_of(segments, index), before)
 
-    def parts_of(self, place: Place, queue: Key) -> list[TierQueue]:
-        """Return the messages of a queue that are in one segment, of all topics of that name."""
+    def parts_of(self, place: Place, queue: Key, since: int = 0) -> list[TierQueue]:
+        """Return the messages of a queue that are in one segment, in log order.
+
+        Args:
+            place: The segment.
+            queue: The queue.
+            since: Log offset at which its topic was created; 0: of all topics of that name.
+        """
         return [
-            TierQueue(self, place.segment, place.table, run, 0)
-            for run in place.table.runs_of(queue, 0)
+            self._part(place.segment, place.table, run, 0)
+            for run in place.table.runs_of(queue, since)
         ]
 
     def segments_before(self, log_offset: int) -> list[TierSegment]:
         """Return the segments that begin before *log_offset*, the last one first."""
         return [one for one in reversed(self._segments()) if one.base < log_offset]
-
-    def keyed(self, place: Place, key_hash: int, *, before: int, count_max: int) -> Keyed | None:
-        """Return the latest records of a segment that may have a key; None: it has no keys.
-
-        A key may be that of every message, so neither all of its rows are read, nor all of their
-        chunks: a binary search finds the last row.
-
-        Args:
-            place: The segment.
-            key_hash: The hash of the key.
-            before: Log offset before which they begin.
-            count_max: Maximum number of rows to read, at least 1.
-
-        Raises:
-            NotInMemoryError: Something needed is not here, in an attempt.
-            UnavailableError: The same, outside an attempt.
-        """
-        segment, table = place.segment, place.table
-        if table.head.key_count is None:
-            return None
-        first, last = table.keys_near(key_hash)
-        # The last fence is not behind the hash. So the end of all its rows is near the last one.
-        low = first if before < segment.end else max(first, last - FENCE_ROWS)
-        limit = key_row(key_hash, min(before, segment.end) - segment.base)
-        end = partition_point(low, last, lambda row: self._keys(place, row, row + 1).item() < limit)
-        begin = max(first, end - count_max)
-        if begin == end:
-            return Keyed([], has_more=False)
-        rows = self._keys(place, begin, end)
-        offsets = [segment.base + one for one in places_with(rows, key_hash)]
-        return Keyed(offsets, has_more=begin > first and rows.item(0) >= key_row(key_hash, 0))
 
     def bytes_of(
         self, segment: TierSegment, table: QueueTable, begin: int, end: int, *, is_side: bool
@@ -342,11 +307,10 @@ class TierReader:
 
     # --- Inside -----------------------------------------------------------------------------------
 
-    def _keys(self, place: Place, first: int, last: int) -> NDArray[np.uint64]:
-        """Return rows of a segment's keys."""
-        begin, end = (place.table.keys_at + row * KEY_SIZE for row in (first, last))
-        data = self.bytes_of(place.segment, place.table, begin, end, is_side=True)
-        return np.frombuffer(data, KEY_DTYPE)
+    def _part(
+        self, segment: TierSegment, table: QueueTable, run: Run, generation: int
+    ) -> TierQueue:
+        return TierQueue(self, segment, table, run, generation=generation, greatest=self._greatest)
 
     def _segments(self) -> list[TierSegment]:
         return [] if self.manifest is None else self.manifest.segments
@@ -407,95 +371,6 @@ class TierReader:
             self._lack([blob])
         except OSError as error:
             raise UnavailableError(f"the tier's cache cannot be read: {error}") from error
-
-
-class TierQueue:
-    """The messages of a queue that are in one segment.
-
-    Args:
-        reader: Reads them.
-        segment: The segment.
-        table: Its table.
-        run: The messages.
-        generation: The queue's, for what is remembered of its messages.
-    """
-
-    def __init__(
-        self,
-        reader: TierReader,
-        segment: TierSegment,
-        table: QueueTable,
-        run: Run,
-        generation: int,
-    ) -> None:
-        self.generation = generation
-        self.begin = run.begin
-        self.end = run.end
-        self._reader = reader
-        self._segment = segment
-        self._table = table
-        self._run = run
-
-    def entries(self, offset: int, count: int) -> Entries:
-        """Return entries from *offset* on, fewer if their records are in too many chunks.
-
-        Raises:
-            NotInMemoryError: They are not here, in an attempt.
-            UnavailableError: The same, outside an attempt.
-        """
-        entries = self.all_entries(offset, count)
-        chunks = (entries["log_offset"] - self._segment.base) // self._table.head.chunk_size
-        distinct = np.cumsum(np.diff(chunks, prepend=chunks[0]) != 0)
-        return entries[distinct < CHUNKS_PER_READ_MAX]
-
-    def all_entries(self, offset: int, count: int) -> Entries:
-        """Return entries from *offset* on, wherever their records are; raises as `entries`."""
-        first = self._run.place + offset - self._run.begin
-        last = first + min(count, self._run.end - offset)
-        return view_entries(self._body(first * ENTRY_SIZE, last * ENTRY_SIZE))
-
-    def entry_at(self, offset: int) -> int:
-        """Return the log offset of the message at *offset*; raises as :meth:`entries`."""
-        return int(self.entries(offset, 1)["log_offset"][0])
-
-    def time(self, offset: int) -> int:
-        """Return when the message at *offset* was stored, in ms; raises as :meth:`entries`."""
-        at = self._table.times_at + (self._run.place + offset - self._run.begin) * TIME_SIZE
-        return int.from_bytes(self._body(at, at + TIME_SIZE))
-
-    def first_at(self, ms: int) -> int:
-        """Return the first offset stored at *ms* or later; the end: none. Raises as `entries`."""
-        return partition_point(self._run.begin, self._run.end, lambda o: self.time(o) < ms)
-
-    def _body(self, begin: int, end: int) -> bytes:
-        return self._reader.bytes_of(self._segment, self._table, begin, end, is_side=True)
-
-
-def head_of(segment: TierSegment) -> Blob:
-    """Return the blob of a side object's head."""
-    return Blob(segment.side_path, 0, segment.head_size, bytes.fromhex(segment.head_sha256))
-
-
-def blobs_of(
-    segment: TierSegment, table: QueueTable, begin: int, end: int, *, is_side: bool
-) -> list[Blob]:
-    """Return the chunks of an object that have its bytes from *begin* to *end*."""
-    head = table.head
-    digests = head.side_digests if is_side else head.segment_digests
-    size = table.body_size if is_side else head.size
-    path, start = (segment.side_path, segment.head_size) if is_side else (segment.path, 0)
-    found = []
-    for number in range(begin // head.chunk_size, -(-end // head.chunk_size)):
-        first = number * head.chunk_size
-        found.append(
-            Blob(
-                path,
-                start + first,
-                start + min(first + head.chunk_size, size),
-                digests[number * DIGEST_SIZE : (number + 1) * DIGEST_SIZE],
-            )
-        )
-    return found
 
 
 def _index_at(segments: Sequence[TierSegment], log_offset: int) -> int | None:

@@ -7,21 +7,123 @@ takes an object as a whole, so the damaged one stays until the sound one is ther
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from eruca.contract.errors import ErucaError
 from eruca.objects.repositories import Repository
-from eruca_broker.core.tier.manifests import TierSegment
-from eruca_broker.core.tier.queue_tables import Key, Run, decoded
+from eruca_broker.core.tier.faults import Faults
+from eruca_broker.core.tier.manifests import Manifest, TierSegment
+from eruca_broker.core.tier.queue_tables import InvalidHeadError, Key, QueueTable, Run, decoded
+from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.readable_log import LogFile
-from eruca_broker.store.tier.sides import DamagedSegmentError, Side, side_of
+from eruca_broker.store.tier.sides import DamagedSegmentError, Side, remove, side_of
+from eruca_broker.store.tiering.facts import StoreFacts
+from eruca_broker.store.tiering.place import TierPlace
 from eruca_broker.store.tiering.uploads import equals, in_idle_time, put_object
 
 
 class UnrepairableError(Exception):
     """There is no sound copy of an object here; the text says why."""
+
+
+class Repairs:
+    """Repairs the objects of one tier, as long as this broker writes it.
+
+    Args:
+        store: Has the segments.
+        facts: About it.
+        place: The tier.
+        room: A file that may be written meanwhile.
+        faults: Objects that are known to be missing or damaged.
+        written: Returns the latest manifest, if this broker writes it; else None.
+        table_of: Returns a segment's table.
+        rate_max: Bytes a second; 0: as fast as possible.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        facts: StoreFacts,
+        place: TierPlace,
+        *,
+        room: Path,
+        faults: Faults,
+        written: Callable[[], Manifest | None],
+        table_of: Callable[[TierSegment], Awaitable[QueueTable]],
+        rate_max: int,
+    ) -> None:
+        self._store = store
+        self._facts = facts
+        self._place = place
+        self._room = room
+        self._faults = faults
+        self._written = written
+        self._table_of = table_of
+        self._rate_max = rate_max
+
+    async def repair(self, segment: TierSegment, path: str, head: bytes | None) -> None:
+        """Store one of a segment's objects again; the manifest must not change meanwhile.
+
+        Args:
+            segment: The segment.
+            path: The object's.
+            head: The sound head of its side object; None: that is lost.
+
+        Raises:
+            UnrepairableError: There is no sound copy of it here.
+            ErucaError: The tier cannot be written now.
+            OSError: The same, or the disk refuses.
+        """
+        manifest = self._written()
+        if manifest is None or segment not in manifest.segments:
+            raise UnrepairableError("this broker does not write the tier any more")
+        if segment.base < self._store.log_min_offset:
+            raise UnrepairableError("its segment is not on this broker's disk any more")
+        file, target = self._store.log.file(segment.base), self._place.path(path)
+        repository, rate_max = self._place.repository, self._rate_max
+        if path == segment.path:
+            if head is None:
+                raise UnrepairableError("its side object, which has the digests, is lost")
+            await store_segment(repository, target, file, segment, head, rate_max=rate_max)
+            return
+        before = {} if head is not None else await self._runs_before(segment, manifest)
+        try:
+            await store_side(
+                repository,
+                target,
+                file,
+                segment,
+                head=head,
+                before=before,
+                is_current=self._facts.is_current,
+                room=self._room,
+                rate_max=rate_max,
+            )
+        finally:
+            await asyncio.to_thread(remove, self._room)
+
+    async def _runs_before(self, segment: TierSegment, manifest: Manifest) -> Mapping[Key, Run]:
+        """Return the last run of each queue in the segment before, to build a head again."""
+        place = manifest.segments.index(segment)
+        if not place:
+            return self._facts.beginnings(segment.base)
+        neighbour = manifest.segments[place - 1]
+        try:
+            return (await self._table_of(neighbour)).last_runs()
+        except InvalidHeadError as error:
+            raise UnrepairableError(
+                f"its head is lost, and that of the segment before cannot be read: {error}"
+            ) from error
+        except ErucaError as error:
+            if neighbour.side_path not in self._faults.known:
+                raise
+            raise UnrepairableError(
+                "its head is lost, and so is that of the segment before, from which it is built"
+            ) from error
 
 
 async def store_segment(

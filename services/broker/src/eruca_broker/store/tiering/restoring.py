@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from typing import Final, NamedTuple
 from eruca.contract.errors import ErucaError
 from eruca.objects.repositories import Repository
 from eruca_broker.core.tier.manifests import (
-    DIGEST_SIZE,
     MANIFESTS,
     InvalidManifestError,
     Manifest,
@@ -47,14 +45,15 @@ from eruca_broker.store.files.directory_lock import LOCK_NAME, lock_directory
 from eruca_broker.store.log.segment import NAME_DIGITS
 from eruca_broker.store.state.waiting import Waiting, waiting_before
 from eruca_broker.store.tier.sides import DamagedSegmentError, proved
+from eruca_broker.store.tiering.fetching import fetch_segment, verified
 from eruca_broker.store.tiering.known_manifest import TIER, remember
+from eruca_broker.store.tiering.place import TierPlace
 from eruca_broker.store.tiering.uploads import answered
-from eruca_chassis.directories import FILE_MODE, make_directory, sync_directory
+from eruca_chassis.directories import make_directory, sync_directory
 from eruca_chassis.finishing import finished_in_thread
 
 LOG_NAME: Final = "commitlog"
 UNFINISHED_NAME: Final = "commitlog.unfinished"
-FETCHES: Final = 4  # chunks under way
 _ATTEMPTS: Final = 5  # to read a chunk, with growing pauses
 _PAUSE_SECONDS: Final = 0.5
 _SHOWN_MAX: Final = 10  # logs that an error names
@@ -125,7 +124,7 @@ class _Restore:
     def __init__(
         self, repository: Repository, manifest: Manifest, directory: Path, told: Told
     ) -> None:
-        self._repository = repository
+        self._place = TierPlace(repository, lambda: manifest.log_id)
         self._manifest = manifest
         self._directory = directory
         self._unfinished = directory / UNFINISHED_NAME
@@ -173,45 +172,8 @@ class _Restore:
         """Write a segment's file, and verify its records."""
         digests = (await self._head_of(segment))[0].head.segment_digests
         path = self._path(segment.base)
-        is_known = path.exists()  # of a killed restore
-        size = segment.end - segment.base
-        descriptor = await finished_in_thread(partial(_allocated, path, size))
-        try:
-            chunks = iter(range(0, size, segment.chunk_size))
-            fetches = (
-                self._fetch_chunks(segment, digests, descriptor, chunks, is_known=is_known)
-                for _ in range(FETCHES)
-            )
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for fetch in fetches:
-                        group.create_task(fetch)
-            except ExceptionGroup as failures:
-                raise failures.exceptions[0] from None
-            await finished_in_thread(partial(os.fsync, descriptor))
-        finally:
-            os.close(descriptor)
+        await fetch_segment(self._read, segment, digests, path, done=self._told.done)
         await finished_in_thread(partial(_exhaust, proved(path, segment.base)))
-
-    async def _fetch_chunks(
-        self,
-        segment: TierSegment,
-        digests: bytes,
-        descriptor: int,
-        chunks: Iterator[int],
-        *,
-        is_known: bool,
-    ) -> None:
-        """Fetch the next one of *chunks* that is missing, until there is none."""
-        for begin in chunks:
-            end = min(begin + segment.chunk_size, segment.end - segment.base)
-            at = begin // segment.chunk_size * DIGEST_SIZE
-            digest = digests[at : at + DIGEST_SIZE]
-            has = partial(_has, descriptor, begin, end - begin, digest)
-            if not (is_known and await finished_in_thread(has)):
-                data = await self._read(segment.path, begin, end, digest)
-                await finished_in_thread(partial(_write, descriptor, begin, data))
-            self._told.done(end - begin)
 
     async def _head_of(self, segment: TierSegment) -> tuple[QueueTable, bytes]:
         digest = bytes.fromhex(segment.head_sha256)
@@ -230,21 +192,14 @@ class _Restore:
         """Return verified bytes of an object; try again if the tier does not answer."""
         for attempt in range(_ATTEMPTS):
             try:
-                async with answered():
-                    data = await self._repository.get_range(
-                        f"{self._manifest.log_id}/{path}", begin, end
-                    )
-                break
-            except FileNotFoundError as error:
-                raise DamagedSegmentError(f"the tier lacks {path}; {_FIX}") from error
+                return await verified(self._place, path, begin, end, digest)
+            except DamagedSegmentError as error:
+                raise DamagedSegmentError(f"{error}; {_FIX}") from error
             except (ErucaError, OSError):
                 if attempt == _ATTEMPTS - 1:
                     raise
                 await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
-        found = await finished_in_thread(lambda: hashlib.sha256(data).digest())
-        if found != digest:
-            raise DamagedSegmentError(f"{path} of the tier is damaged, bytes {begin} on; {_FIX}")
-        return data
+        raise AssertionError("the last attempt returns, or raises")
 
     async def _complete(self, segments: list[TierSegment]) -> None:
         """Make everything durable, and give the log its name."""
@@ -330,29 +285,6 @@ def _room(directory: Path, high_ratio: float) -> int:
     usage = shutil.disk_usage(directory)
     here = sum(path.stat().st_size for path in (directory / UNFINISHED_NAME).glob("*"))
     return int(usage.total * high_ratio) - usage.used + here
-
-
-def _allocated(path: Path, size: int) -> int:
-    """Return the descriptor of a file with all its blocks: a full disk is noticed here."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    try:
-        os.ftruncate(descriptor, size)
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as error:
-        os.close(descriptor)
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    return descriptor
-
-
-def _has(descriptor: int, begin: int, size: int, digest: bytes) -> bool:
-    return hashlib.sha256(os.pread(descriptor, size, begin)).digest() == digest
-
-
-def _write(descriptor: int, begin: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(descriptor, rest, begin)
-        rest, begin = rest[written:], begin + written
 
 
 def _exhaust(steps: Iterator[None]) -> None:

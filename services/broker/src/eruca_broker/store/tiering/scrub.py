@@ -22,8 +22,8 @@ from eruca_broker.core.tier.faults import Fault
 from eruca_broker.core.tier.manifests import Manifest, TierSegment
 from eruca_broker.core.tier.queue_tables import InvalidHeadError, decoded
 from eruca_broker.store.files.small_files import read_file, replace_files
+from eruca_broker.store.tier.blobs import blobs_of, head_of
 from eruca_broker.store.tier.cache import Blob
-from eruca_broker.store.tier.reader import blobs_of, head_of
 from eruca_broker.store.tiering.repairs import UnrepairableError
 from eruca_broker.store.tiering.tiering import Tiering
 from eruca_broker.store.tiering.uploads import answered
@@ -161,7 +161,7 @@ class TierScrub:
         for _ in range(2):
             try:
                 async with answered():
-                    data = await self._tiering.read(blob.path, blob.begin, blob.end)
+                    data = await self._tiering.place.read(blob.path, blob.begin, blob.end)
             except FileNotFoundError:
                 return "missing", b""
             except (ErucaError, OSError):
@@ -181,7 +181,7 @@ class TierScrub:
             OSError: The same, or the disk refuses.
         """
         try:
-            await self._tiering.check_place()  # an unmounted folder lacks everything
+            await self._tiering.place.check()  # an unmounted folder lacks everything
         except BaseException:
             self._unread = 0
             raise
