@@ -87,6 +87,7 @@ async def _sent_and_consumed(queried: Queried, broker_url: str) -> eruca.SendRes
 @SCENES.add("explainAccess", 200)
 @SCENES.add("getAccess", 200)
 @SCENES.add("getExportSchema", 200)
+@SCENES.add("listExportTopics", 200)
 @SCENES.add("rebuildProjection", 202)
 async def _(_stage: Stage) -> None:
     pass

@@ -75,6 +75,25 @@ def test_a_stream_may_begin_at_a_time_or_at_offsets(
     ]
 
 
+def test_topics_of_a_pattern_that_appear_later_are_read_from_their_beginning(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    """Each run is a restart from the checkpoint; the last one repeats a batch."""
+    service.hold("orders-eu", {0: 100}).hold("payments", {0: 7}).hold("%DLQ%orders-eu", {0: 3})
+    given = {"topic": "", "subscribePattern": "orders-.*", "startingOffsets": "latest"}
+
+    assert sum(stream(spark, service, tmp_path, **given)) == 0
+    service.hold("orders-us", {0: 40, 1: 2}).hold("orders-eu", {0: 101})
+    assert stream(spark, service, tmp_path, **given) == [43]
+    for commit in ("1", ".1.crc"):
+        (tmp_path / "commits" / commit).unlink()
+    assert stream(spark, service, tmp_path, **given) == [43]
+    service.delete("orders-us").hold("orders-eu", {0: 111})
+    with pytest.raises(PySparkException, match="topic orders-us no longer exists"):
+        stream(spark, service, tmp_path, **given)
+    assert stream(spark, service, tmp_path, **given, failOnDataLoss="false") == [10]
+
+
 def test_a_stream_has_no_end(spark: SparkSession, service: ExportService, tmp_path: Path) -> None:
     service.hold("orders", {0: 100})
 

@@ -111,6 +111,22 @@ def test_several_topics_are_one_table(spark: SparkSession, service: ExportServic
     assert counts == {"orders": 10, "%DLQ%billing": 5}
 
 
+def test_the_topics_of_a_pattern_are_fixed_at_the_load(
+    spark: SparkSession, service: ExportService
+) -> None:
+    service.hold("orders-eu", {0: 10}).hold("orders-us", {0: 5}).hold("%DLQ%orders-eu", {0: 3})
+    given = {"topic": "", "subscribePattern": "orders-.*"}
+    rows = load(spark, service, **given)
+    service.hold("orders-asia", {0: 7})
+
+    counts = {row["topic"]: row["count"] for row in rows.groupBy("topic").count().collect()}
+    assert counts == {"orders-eu": 10, "orders-us": 5}
+    assert load(spark, service, **given).count() == 22
+    assert load(spark, service, topic="", subscribePattern="%DLQ%.*").count() == 3
+    with pytest.raises(PySparkException, match="found 'order'; topics that may be read: orders-as"):
+        load(spark, service, topic="", subscribePattern="order")
+
+
 def test_only_the_columns_wanted_are_asked_for(spark: SparkSession, service: ExportService) -> None:
     rows = load(spark, service.hold("orders", {0: 10}), columns="tag,queue_offset")
 

@@ -27,6 +27,7 @@ from eruca.exporting.ranges import Queue, Range
 
 TOPIC_ID = "9f2c-1"
 BEGAN = datetime(2026, 11, 21, tzinfo=UTC)
+TOPICS_OF_PAGE = 3
 
 
 class Refusal(NamedTuple):
@@ -59,6 +60,7 @@ class ExportService:
     plan_faults: deque[Refusal] = field(default_factory=deque)
     requests: list[str] = field(default_factory=list)
     away: list[str] = field(default_factory=list)  # brokers that nobody can find
+    deleted: set[str] = field(default_factory=set)  # topics whose deletion is certain
     topic_ids: dict[str, str] = field(default_factory=dict)  # where it is not TOPIC_ID
     epoch: int | None = 0
     log_offset: int | None = 4_096
@@ -74,6 +76,7 @@ class ExportService:
 
     def hold(self, topic: str, sizes: dict[int, int], *, broker_name: str = "broker-a") -> Self:
         """Hold queues of so many messages, by number."""
+        self.deleted.discard(topic)
         for queue_id, size in sizes.items():
             self.queues[Queue(topic, broker_name, queue_id)] = (0, size)
         return self
@@ -121,6 +124,20 @@ class ExportService:
             "partitions": [],
             "incomplete": missing,
         }
+
+    def topic_page(self, query: dict[str, list[str]]) -> dict[str, Any]:
+        """Return a page of the topics."""
+        [after] = query.get("cursor", [""])
+        topics = sorted({queue.topic for queue in self.queues if queue.topic > after})
+        page = topics[:TOPICS_OF_PAGE]
+        has_more = len(topics) > TOPICS_OF_PAGE
+        return {"topics": page, "next_cursor": page[-1] if has_more else None}
+
+    def delete(self, topic: str) -> Self:
+        """Delete a topic."""
+        self.queues = {queue: size for queue, size in self.queues.items() if queue.topic != topic}
+        self.deleted.add(topic)
+        return self
 
     def topic_id(self, topic: str) -> str:
         """Return a topic's id."""
@@ -265,6 +282,10 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
         return
     target = urlsplit(handler.path)
     query = parse_qs(target.query)
+    if target.path == "/v1/exports/topics":
+        page = json.dumps(service.topic_page(query)).encode()
+        _send(handler, 200, "application/json", page)
+        return
     topic = unquote(target.path.split("/")[3])
     if target.path.startswith("/v1/topics/"):  # it is the target of replays, and their name server
         answer = _route(service.url) if target.path.endswith("/route") else {"messages": []}
@@ -275,6 +296,8 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
             service.on_plan()
         if service.plan_faults:
             _refuse(handler, service.plan_faults.popleft())
+        elif topic in service.deleted:
+            _refuse(handler, Refusal(404, "topic-not-found"))
         else:
             body = json.dumps(service.plan(topic, query)).encode()
             _send(handler, 200, "application/json", body)

@@ -95,16 +95,21 @@ class Holders:
             if name not in present
         ]
 
+    async def others_topics(self, present: Collection[str]) -> set[str]:
+        """Return none: only the names of brokers are known."""
+        del present
+        return set()
+
 
 def export_app(settings: QuerySettings, holders: Holders | None = None) -> ServiceApp:
     """Return a service that exports and does nothing else."""
-    find_missing = (holders or Holders()).missing
+    holders = holders or Holders()
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with (
             AsyncClient(settings.namesrv_urls, timeout_seconds=TIMEOUT_SECONDS) as client,
-            exports_of(app, client, settings, find_missing) as exports,
+            exports_of(app, client, settings, holders.missing, holders.others_topics) as exports,
         ):
             app.parts.add(exports)
             app.open_routes()

@@ -147,7 +147,8 @@ def waiting_rows(lake: Lake, options: Mapping[str, str]) -> int:
     """Return the number of messages that the lake does not have yet."""
     parsed = Options.parse(options)
     ends = {one.queue: one for manifest in lake.manifests() for one in manifest.ranges}
-    held = Exports(parsed).held(parsed.topics, starting_at=parsed.starting_at)
+    exports = Exports(parsed)
+    held = exports.held(exports.topics(), starting_at=parsed.starting_at)
     rows = 0
     for queue, now in held.items():
         start = now.start

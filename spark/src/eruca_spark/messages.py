@@ -63,7 +63,7 @@ class MessageSource:
         options = Options.parse({**self.options, "topic": ",".join(topics)})
         if options.fail_on_data_loss:
             return Lacks()
-        return Lacks(away=Exports(options).away(options.topics), may_lack=True)
+        return Lacks(away=Exports(options).away(topics), may_lack=True)
 
     def sound_messages(
         self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()

@@ -34,7 +34,7 @@ def pinned_ranges(options: Options, exports: Exports) -> tuple[Range, ...]:
             "option startingOffsets: a table that begins at the latest offset has no rows"
         )
     held = exports.held(
-        options.topics, starting_at=options.starting_at, ending_at=options.ending_at
+        exports.topics(), starting_at=options.starting_at, ending_at=options.ending_at
     )
     check_later(options, held)
     starts, ends = checked_starts(options, held), checked_ends(options, held)

@@ -10,6 +10,7 @@ from typing import Final
 from eruca.exporting.errors import OptionError
 from eruca.exporting.option_texts import OptionTexts
 from eruca.exporting.ranges import Queue
+from eruca.exporting.topic_choice import TopicChoice
 
 OPTION_NAMES: Final = (
     "path",
@@ -60,13 +61,14 @@ class SegmentOptions:
             raise OptionError(
                 "option topic is missing: expected one topic, or several separated by commas"
             )
+        choice = TopicChoice(topics)
         columns = texts.columns("columns")
         damaged = texts.damaged(columns)
         starting_ms, ending_ms = (_ms(texts, f"{end}Timestamp") for end in ("starting", "ending"))
         if starting_ms is not None and ending_ms is not None and ending_ms < starting_ms:
             raise OptionError("option endingTimestamp: expected a time after startingTimestamp")
-        starts = texts.offsets("startingOffsets", "earliest", ("earliest",), topics)
-        ends = texts.offsets("endingOffsets", "latest", ("latest",), topics)
+        starts = texts.offsets("startingOffsets", "earliest", ("earliest",), choice)
+        ends = texts.offsets("endingOffsets", "latest", ("latest",), choice)
         options = cls(
             place=_place(texts),
             topics=topics,

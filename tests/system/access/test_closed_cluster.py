@@ -49,6 +49,7 @@ async def test_services_and_users_of_a_closed_cluster(
         urls = ";".join(cluster.namesrv_urls)
         async with eruca.AsyncClient(urls) as operator:
             await operator.admin.create_topic("orders", queue_count=1)
+            await operator.admin.create_topic("returns", queue_count=1)
         async with (
             eruca.AsyncClient(urls, credentials=eruca.ApiKey(key_of(SHOP))) as client,
             client.producer() as producer,
@@ -66,6 +67,10 @@ async def test_services_and_users_of_a_closed_cluster(
                 f"{query}/v1/messages/{receipt.message_id}", headers=bearer(ANALYST)
             )
             assert (hidden.status_code, hidden.json()["code"]) == (404, "message-not-found")
+            exported = await http.get(f"{query}/v1/exports/topics", headers=bearer(ANALYST))
+            assert exported.json()["topics"] == ["returns"]
+            exported = await http.get(f"{query}/v1/exports/topics", headers=bearer(SHOP))
+            assert exported.json()["topics"] == []
             assert (await http.get(f"{query}/v1/status")).status_code == 401
             page = await http.get(f"{query}/docs")
             assert (page.status_code, "broker-a" in page.text) == (200, False)

@@ -211,8 +211,8 @@ async def test_no_answer_names_a_namespace_or_the_other_tenant(cluster: LocalClu
 async def test_operations_whose_names_cannot_be_changed_are_refused(cluster: LocalCluster) -> None:
     [query], [checker] = cluster.query_urls, cluster.txn_checker_urls
     async with httpx.AsyncClient(timeout=60, headers=bearer(ANN)) as http:
-        for target in ("plan", "records?range=broker-a/0:0-1"):
-            refused = await http.get(f"{query}/v1/exports/orders/{target}")
+        for target in ("topics", "orders/plan", "orders/records?range=broker-a/0:0-1"):
+            refused = await http.get(f"{query}/v1/exports/{target}")
             assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
             assert refused.json()["fix"] == "use a principal without a namespace"
         webhook = await http.put(

@@ -82,11 +82,11 @@ def test_what_cannot_be_is_refused(options: dict[str, str], told: str) -> None:
 
 def test_assigned_queues_are_the_only_ones(service: ExportService) -> None:
     options = options_of(service, assign='["orders/broker-a/1"]')
-    assert set(Exports(options).held(options.topics)) == {SECOND}
+    assert set(Exports(options).held(options.topics.names)) == {SECOND}
 
     missing = options_of(service, assign='["orders/broker-a/7"]')
     with pytest.raises(SourceError, match="unknown queue orders/broker-a/7"):
-        Exports(missing).held(missing.topics)
+        Exports(missing).held(missing.topics.names)
 
 
 def test_exact_ranges_are_read_back_from_a_manifests_text() -> None:

@@ -18,7 +18,7 @@ def test_a_url_and_a_topic_are_enough() -> None:
     options = Options.parse(LEAST)
 
     assert options.urls == ("http://query:10931",)
-    assert options.topics == ("orders",)
+    assert options.topics.names == ("orders",)
     assert options.columns == tuple(COLUMNS)
     assert options.starting == "earliest"
     assert options.ending == "latest"
@@ -32,14 +32,14 @@ def test_names_are_read_whatever_their_case() -> None:
 
 
 def test_a_path_is_a_topic() -> None:
-    assert Options.parse({"url": "http://query", "path": "orders"}).topics == ("orders",)
+    assert Options.parse({"url": "http://query", "path": "orders"}).topics.names == ("orders",)
 
 
 def test_several_topics_and_services_may_be_named() -> None:
     options = Options.parse({"url": "http://a:1/; http://b:2", "topic": "orders, payments,orders"})
 
     assert options.urls == ("http://a:1", "http://b:2")
-    assert options.topics == ("orders", "payments")
+    assert options.topics.names == ("orders", "payments")
 
 
 def test_the_service_may_be_named_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_offsets_are_told_by_queue() -> None:
         ),
         (
             {"startingOffsets": '{"payments/broker-a/3": 1}'},
-            "belongs to no topic of the option topic",
+            "expected a queue of topics orders, found payments/broker-a/3",
         ),
         ({"endingOffsets": "earliest"}, "latest, or JSON"),
         (

@@ -13,6 +13,7 @@ from eruca.exporting.errors import DataLossError, SourceError
 from eruca.exporting.positions import Lost, Position, adopted, compare
 from eruca.exporting.ranges import Held, Queue, Range
 from eruca.exporting.stream_offsets import StreamOffset, batch_ranges, next_offset
+from eruca.exporting.topic_choice import TopicChoice
 
 FIRST, SECOND, THIRD = (Queue("orders", "broker-a", number) for number in range(3))
 ID, RUN, LAST = "9f2c51d0-1044", "2026-11-21T07:00:00.000Z", "2026-11-21T08:00:00.000Z"
@@ -218,13 +219,14 @@ def test_an_offset_of_an_earlier_version_and_one_of_another_topic_are_faults() -
     assert batch_ranges(StreamOffset({FIRST: 3}, {FIRST: Position(3)}), earlier) == [
         Range(FIRST, 3, 20)
     ]
-    [fault] = earlier.faults(["orders", "payments"])
+    [fault] = earlier.faults(TopicChoice(("orders", "payments")))
     assert "written by an earlier version" in fault
     offset = following(EMPTY, held(q0=(0, 20)))
-    assert offset.faults(["orders"]) == []
-    [fault] = offset.faults(["payments", "refunds"])
+    assert offset.faults(TopicChoice(("orders",))) == []
+    [fault] = offset.faults(TopicChoice(("payments", "refunds")))
     assert (
-        "the checkpoint belongs to orders, which the stream of payments, refunds does not" in fault
+        "the checkpoint belongs to orders, which the stream of topics payments, refunds does not"
+        in fault
     )
 
 

@@ -231,6 +231,13 @@ class ExportPlan(Answer):
     )
 
 
+class ExportTopics(Answer):
+    """A page of the topics that can be exported."""
+
+    topics: list[str]
+    next_cursor: str | None = None
+
+
 def _column(
     name: str,
     type: ArrowType,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote
@@ -62,14 +62,67 @@ class Exports:
             credentials=credentials_of(os.environ, options.files),
         )
 
+    def topics(self, *, may_be_none: bool = False) -> tuple[str, ...]:
+        """Return the topics to read: the named ones, or those that match the pattern now.
+
+        Raises:
+            OptionError: No topic matches, and that matters.
+            UnavailableError: There was no answer.
+            SourceError: The service refused.
+        """
+        choice = self._options.topics
+        if choice.pattern is None:
+            return choice.names
+        listed: list[str] = []
+        query: list[tuple[str, str]] = []
+        while True:
+            page = self._service.get_json("/v1/exports/topics", query)
+            listed += page["topics"]
+            if page["next_cursor"] is None:
+                break
+            query = [("cursor", page["next_cursor"])]
+        topics = choice.pattern.among(listed)
+        if not topics and not may_be_none:
+            raise choice.nothing_of(listed)
+        return topics
+
+    def is_deleted(self, queues: Collection[Queue]) -> bool:
+        """Tell whether the topic of *queues* no longer exists, and none of their brokers is away.
+
+        Raises:
+            UnavailableError: There was no answer.
+            SourceError: The service refused.
+        """
+        start = {f"{queue.broker_name}/{queue.queue_id}": 0 for queue in queues}
+        [topic] = {queue.topic for queue in queues}
+        query = [
+            ("partition_rows", str(REQUEST_ROWS_MAX)),
+            ("start", json.dumps(start)),
+            ("missing", "skip"),
+        ]
+        try:
+            self._asked(topic, query)
+        except RefusedError as error:
+            if error.code == _TOPIC_NOT_FOUND:
+                return True
+            raise
+        return False
+
     def held(
         self,
         topics: Iterable[str],
         *,
         starting_at: str | None = None,
         ending_at: str | None = None,
+        skips_deleted: bool = False,
     ) -> dict[Queue, Held]:
         """Return the present offsets of the topics' queues, optionally of a time range.
+
+        Args:
+            topics: The topics.
+            starting_at: Stored at this time or later.
+            ending_at: Stored before this time.
+            skips_deleted: Leave out topics that do not exist, instead of refusing.
 
         Raises:
             UnavailableError: There was no answer; or a broker with messages of a topic is
@@ -83,7 +136,12 @@ class Exports:
             query.append(("until", ending_at))
         held, logs = {}, []
         for topic in topics:
-            plan = self._plan(topic, query)
+            try:
+                plan = self._plan(topic, query)
+            except RefusedError as error:
+                if skips_deleted and error.code == _TOPIC_NOT_FOUND:
+                    continue
+                raise
             logs.append(_log_ends(plan))
             if plan["schema_version"] < SCHEMA_VERSION:
                 raise SourceError(
@@ -164,6 +222,10 @@ class Exports:
                     if queue in some and told.get("lost"):
                         lost[queue] = Lost(told["lost"], told["from_offset"])
         return lost
+
+    def patience(self) -> Patience:
+        """Return a new limit of retries."""
+        return self._service.patience()
 
     def _plan(self, topic: str, query: Sequence[tuple[str, str]]) -> dict[str, Any]:
         patience = self._service.patience()

@@ -15,11 +15,13 @@ from eruca.exporting.columns import COLUMNS, DAMAGE
 from eruca.exporting.credentials import CredentialFiles
 from eruca.exporting.errors import OptionError
 from eruca.exporting.ranges import Queue, Range
+from eruca.exporting.topic_choice import TopicChoice
 
 OPTION_NAMES: Final = (
     "url",
     "topic",
     "subscribe",
+    "subscribePattern",
     "assign",
     "path",
     "columns",
@@ -67,7 +69,6 @@ _REMOVED: Final = {
     " startingOffsets, endingOffsets, startingTimestamp and endingTimestamp"
 }
 _KAFKA: Final = {  # options of Spark's Kafka source that have no meaning here, in lower case
-    "subscribepattern": "name the topics in the option topic",
     "includeheaders": "remove it: the column properties always has them; choose with columns",
     "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all queues",
     "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all queues",
@@ -245,7 +246,7 @@ class OptionTexts:
         return seconds
 
     def offsets(
-        self, name: str, default: str, words: Sequence[str], topics: Sequence[str]
+        self, name: str, default: str, words: Sequence[str], topics: TopicChoice
     ) -> str | Mapping[Queue, int]:
         """Return one of *words*, or the offsets in a JSON object."""
         text = self.text(name) or default
@@ -277,13 +278,12 @@ class OptionTexts:
                 raise OptionError(f"option {name}: {queue.text} occurs twice")
             if queue.topic not in topics:
                 raise OptionError(
-                    f"option {name}: {queue.text} belongs to no topic of the option topic; its"
-                    f" topics: {', '.join(topics)}"
+                    f"option {name}: expected a queue of {topics.text}, found {queue.text}"
                 )
             queues[queue] = offset
         return queues
 
-    def ranges(self, name: str, topics: Sequence[str]) -> tuple[Range, ...] | None:
+    def ranges(self, name: str, topics: TopicChoice) -> tuple[Range, ...] | None:
         """Return the ranges in a JSON array; None if the option is not given."""
         text = self.text(name)
         if text is None:
@@ -295,11 +295,10 @@ class OptionTexts:
                 f"option {name}: expected a JSON array of ranges, as in a manifest ({error!r});"
                 f" found {text[:_SHOWN_SIZE]!r}"
             ) from error
-        others = sorted({one.queue.topic for one in ranges} - {*topics})
+        others = sorted(one.queue.topic for one in ranges if one.queue.topic not in topics)
         if others:
             raise OptionError(
-                f"option {name}: {others[0]} is no topic of the option topic; its topics:"
-                f" {', '.join(topics)}"
+                f"option {name}: expected ranges of {topics.text}, found topic {others[0]}"
             )
         return ranges
 

@@ -12,6 +12,7 @@ from eruca.exporting.credentials import CredentialFiles
 from eruca.exporting.errors import OptionError
 from eruca.exporting.option_texts import OptionTexts
 from eruca.exporting.ranges import Queue, Range
+from eruca.exporting.topic_choice import TopicChoice, TopicPattern
 
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")  # as in brokers
 _PROGRESS_GROUP: Final = re.compile(r"spark-[%|a-zA-Z0-9_-]{1,114}")
@@ -34,7 +35,7 @@ class Options:
     """A user's options, validated."""
 
     urls: tuple[str, ...]  # of query services, all equivalent
-    topics: tuple[str, ...]
+    topics: TopicChoice
     assigned: frozenset[Queue] | None  # only these queues; None: all
     columns: tuple[str, ...]
     codec: str  # the compression of answers
@@ -66,17 +67,7 @@ class Options:
         """
         texts = OptionTexts(given)
         assigned = texts.queues("assign")
-        topics = texts.words(texts.either("topic", "subscribe")) or texts.words("path")
-        if topics and assigned:
-            raise OptionError("options topic and assign exclude each other; remove one")
-        topics = topics or tuple(dict.fromkeys(queue.topic for queue in assigned))
-        if not topics:
-            raise OptionError(
-                "option topic is missing: expected one topic, or several separated by commas"
-            )
-        strange = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
-        if strange:
-            raise OptionError(f"option topic: expected a topic's name, found {strange[0]!r}")
+        topics = _topics_of(texts, assigned)
         columns = texts.columns("columns")
         damaged = texts.damaged(columns)
         starting = texts.offsets("startingOffsets", "earliest", ("earliest", "latest"), topics)
@@ -115,7 +106,7 @@ class Options:
             )
         return cls(
             urls=texts.urls("url", "ERUCA_QUERY_URLS"),
-            topics=tuple(dict.fromkeys(topics)),
+            topics=topics,
             assigned=frozenset(assigned) or None,
             columns=columns,
             codec=texts.choice("codec", ("none", "lz4", "zstd")),
@@ -141,6 +132,36 @@ class Options:
             progress_group=progress_group,
             namesrvs=() if progress_group is None else texts.urls("namesrv", "ERUCA_NAMESRV_URLS"),
         )
+
+
+def _topics_of(texts: OptionTexts, assigned: tuple[Queue, ...]) -> TopicChoice:
+    """Return the topics that exactly one of the options chooses."""
+    named = texts.either("topic", "subscribe")
+    names = texts.words(named) or texts.words("path")
+    pattern = texts.text("subscribePattern")
+    chosen = [
+        option
+        for option, is_given in (
+            (named, names),
+            ("assign", assigned),
+            ("subscribePattern", pattern),
+        )
+        if is_given
+    ]
+    if not chosen:
+        raise OptionError(
+            "option topic is missing: expected one topic, or several separated by commas; or"
+            " subscribePattern, or assign"
+        )
+    if len(chosen) > 1:
+        raise OptionError(f"options {' and '.join(chosen)} exclude each other; keep one")
+    if pattern is not None:
+        return TopicChoice(pattern=TopicPattern(pattern))
+    names = names or tuple(queue.topic for queue in assigned)
+    strange = [topic for topic in names if not _TOPIC.fullmatch(topic)]
+    if strange:
+        raise OptionError(f"option {chosen[0]}: expected a topic's name, found {strange[0]!r}")
+    return TopicChoice(tuple(dict.fromkeys(names)))
 
 
 def _instant(text: str) -> datetime:

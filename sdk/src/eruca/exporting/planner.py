@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from eruca.exporting.errors import OptionError, SourceError
+from eruca.exporting.errors import BrokenAnswer, DataLossError, OptionError, SourceError
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.positions import Lost, Position, adopted, compare
 from eruca.exporting.ranges import Held, LogEnd, Queue, Range
 from eruca.exporting.shown_progress import ShownProgress
 from eruca.exporting.starts import check_later, checked_starts
-from eruca.exporting.stream_offsets import StreamOffset, batch_ranges, next_offset
+from eruca.exporting.stream_offsets import GO_ON, StreamOffset, batch_ranges, next_offset
 
 
 class BatchPlanner:
@@ -46,6 +46,7 @@ class BatchPlanner:
         self._target: dict[Queue, Held] | None = None
         self._logs: Mapping[str, LogEnd] = {}
         self._told: set[str] = set()  # reported faults of the position
+        self._gone: set[str] = set()  # topics that are reported as deleted or away
         self._proved: dict[Queue, tuple[Position, str | None]] = {}  # with the run of the broker
 
     @staticmethod
@@ -76,13 +77,19 @@ class BatchPlanner:
         held = self._target
         if held is None:
             held = self._held()
+        if not (held or given.next):
+            self._exports.topics()  # raises if a pattern matches none at the start
+        if options.topics.pattern is not None:
+            self._check_deleted(given.next, held)
         before = StreamOffset(given.first, adopted(given.next, held))
         by_time: Mapping[Queue, Held] = {}
         starts: Mapping[Queue, int] = {}
         if not before.next:
             starts = checked_starts(options, held)
         if not before.next and options.starting_at:
-            by_time = self._exports.held(options.topics, starting_at=options.starting_at)
+            by_time = self._exports.held(
+                sorted({queue.topic for queue in held}), starting_at=options.starting_at
+            )
             check_later(options, by_time)
 
         def begin(queue: Queue, now: Held) -> int:
@@ -129,9 +136,43 @@ class BatchPlanner:
         return self._latest
 
     def _held(self) -> dict[Queue, Held]:
-        held = self._exports.held(self._options.topics)
+        topics = self._exports.topics(may_be_none=True)
+        has_pattern = self._options.topics.pattern is not None
+        held = self._exports.held(topics, skips_deleted=has_pattern)
         self._logs = self._exports.logs
         return held
+
+    def _check_deleted(self, known: Mapping[Queue, Position], held: dict[Queue, Held]) -> None:
+        """Add to *held* the topics that are back; report those that no longer exist.
+
+        Raises:
+            DataLossError: A topic of the position no longer exists, and that matters.
+            UnavailableError: The brokers of one are away, and that matters.
+        """
+        by_topic: dict[str, list[Queue]] = {}
+        for queue in sorted(known):
+            by_topic.setdefault(queue.topic, []).append(queue)
+        self._gone &= by_topic.keys() - {queue.topic for queue in held}
+        for topic in sorted(by_topic.keys() - {queue.topic for queue in held} - self._gone):
+            patience = self._exports.patience()
+            while not (back := self._exports.held([topic], skips_deleted=True)):
+                fault: Exception
+                if is_deleted := self._exports.is_deleted(by_topic[topic]):
+                    ends = ", ".join(f"{one.text}: {known[one].offset}" for one in by_topic[topic])
+                    fault = DataLossError(
+                        f"topic {topic} no longer exists, and messages after those that were read"
+                        f" may be lost (read up to {ends}); {GO_ON}"
+                    )
+                else:
+                    fault = BrokenAnswer(f"topic {topic}: its brokers are away; {GO_ON}")
+                if not self._options.fail_on_data_loss:
+                    self._gone.add(topic)
+                    print(fault, file=sys.stderr)
+                    break
+                if is_deleted:
+                    raise fault
+                patience.wait(fault)
+            held.update(back)
 
     def _waits(self, given: StreamOffset, end: StreamOffset) -> bool:
         """Tell whether to wait for more messages (``minOffsetsPerTrigger``).

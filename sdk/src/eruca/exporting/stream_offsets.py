@@ -19,13 +19,14 @@ Version 1 had only offsets, without topic ids.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 from eruca.exporting.errors import DataLossError, OptionError, SourceError
 from eruca.exporting.positions import Lost, Position
 from eruca.exporting.ranges import Held, Queue, Range, share_out
+from eruca.exporting.topic_choice import TopicChoice
 
 VERSION: Final = 2
 GO_ON: Final = (
@@ -85,14 +86,19 @@ class StreamOffset:
             "next": {queue.text: one._asdict() for queue, one in sorted(self.next.items())},
         }
 
-    def faults(self, topics: Collection[str]) -> list[str]:
+    @property
+    def topics(self) -> set[str]:
+        """The topics of the queues."""
+        return {queue.topic for queue in self.next}
+
+    def faults(self, topics: TopicChoice) -> list[str]:
         """Return why a stream of *topics* should not continue here; empty if it may."""
         faults = []
-        others = sorted({queue.topic for queue in self.next} - {*topics})
+        others = sorted(topic for topic in self.topics if topic not in topics)
         if others:
             faults.append(
                 f"the checkpoint belongs to {', '.join(others)}, which the stream of"
-                f" {', '.join(sorted(topics))} does not read"
+                f" {topics.text} does not read"
             )
         if self.version == 1:
             faults.append(

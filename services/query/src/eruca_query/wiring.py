@@ -98,7 +98,7 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
         parts.add(MessageCounter(database, numbers, logs, clock))
         parts.add(Timelines(database, numbers, logs, search, clock))
         holders = TopicHolders(database, numbers)
-        exports = exports_of(app, client, settings, holders.missing)
+        exports = exports_of(app, client, settings, holders.missing, holders.others_topics)
         parts.add(await stack.enter_async_context(exports))
 
         app.open_routes()

@@ -28,6 +28,7 @@ from eruca_access.namespaces.record_names import changed_batch, changed_pull
 from eruca_chassis.requests.json_members import parse_json
 
 UNSUPPORTED: Final = {
+    "listExportTopics": "an export's rows have whole names",
     "planExport": "an export's rows have whole names",
     "exportRecords": "an export's rows have whole names",
     "putWebhook": "a webhook gets whole names",

@@ -42,6 +42,7 @@ PLAN: Final = {
     ],
     "incomplete": [],
 }
+TOPICS: Final = {"topics": ["%DLQ%billing", "flights"], "next_cursor": None}
 LINES: Final = (
     '{"queue_offset":1000,"tag":"UA","body":{"text":"{\\"flight\\":1545}"}}\n'
     '{"queue_offset":1001,"tag":"AA","body":{"text":"{\\"flight\\":1141}"}}\n'

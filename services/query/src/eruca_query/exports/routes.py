@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Query, Request, Response
@@ -10,6 +11,8 @@ from eruca.contract.access import Right
 from eruca.contract.errors import (
     BrokerUnreachableError,
     MessageDamagedError,
+    NameServerSettlingError,
+    NoLiveBrokerError,
     NotAcceptableError,
     OverloadedError,
     PermissionDeniedError,
@@ -27,6 +30,7 @@ from eruca.contract.exports import (
     ExportCodec,
     ExportPlan,
     ExportSchema,
+    ExportTopics,
     MissingRows,
 )
 from eruca.contract.fields import Moment, TopicName
@@ -35,12 +39,16 @@ from eruca.contract.limits import (
     EXPORT_RANGE_COUNT_MAX,
     EXPORT_ROWS_MAX,
     EXPORT_START_SIZE_MAX,
+    LIST_LIMIT_DEFAULT,
+    LIST_LIMIT_MAX,
 )
-from eruca_access.needs import to
+from eruca_access.needs import on_topic, to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
 from eruca_chassis.needs import KNOWN, in_path
 from eruca_chassis.parts import Part
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
 from eruca_chassis.router import Router
 from eruca_query.exports import examples
@@ -50,6 +58,7 @@ from eruca_query.exports.range_reader import RangeReader
 from eruca_query.exports.requests import columns_of, form_of, ranges_of, starts_of
 from eruca_query.exports.service import Exports
 from eruca_query.exports.topic_brokers import topic_brokers
+from eruca_query.exports.topic_list import exportable_topics
 
 TAG: Final = {
     "name": "exports",
@@ -92,6 +101,38 @@ async def get_export_schema() -> ExportSchema:
     In Arrow's own schema every field is nullable, as Spark declares columns by default.
     """
     return EXPORT_SCHEMA
+
+
+@router.get(
+    "/topics",
+    operation_id="listExportTopics",
+    needs=KNOWN,
+    summary="List the topics that can be exported",
+    responses=answer(examples.TOPICS)
+    | problems(NameServerSettlingError, NoLiveBrokerError, UnavailableError),
+)
+async def list_export_topics(
+    exports: Part[Exports],
+    access: CallersAccess,
+    *,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> ExportTopics:
+    """Return topics by name, one page at a time. Continue with `next_cursor` until it is null.
+
+    Besides the topics of live brokers, it lists those that the read model knows on a broker that no
+    name server knows now. The plan of such a topic names that broker in `incomplete`. Topics of
+    retries and dead letters are listed, system topics are not. Only topics are listed on which the
+    caller has the right to query.
+    """
+    topics = await exportable_topics(exports.client, exports.find_others)
+    if not access.is_open:
+        topics = [topic for topic in topics if access.may(on_topic(topic, Right.QUERY))]
+    after = decode_cursor(cursor)
+    start = 0 if after is None else bisect_right(topics, after)
+    page = topics[start : start + limit]
+    has_more = start + limit < len(topics)
+    return ExportTopics(topics=page, next_cursor=encode_cursor(page[-1]) if has_more else None)
 
 
 @router.get(

@@ -14,6 +14,7 @@ from eruca import AsyncClient
 from eruca_chassis.app import ServiceApp
 from eruca_query.exports.planner import FindMissing
 from eruca_query.exports.slots import ExportSlots
+from eruca_query.exports.topic_list import FindOthersTopics
 from eruca_query.exports.workers.pool import ExportWorkers
 from eruca_query.settings import QuerySettings
 
@@ -27,11 +28,16 @@ class Exports:
     workers: ExportWorkers
     patience_seconds: float  # for a broker that is away during an export
     find_missing: FindMissing
+    find_others: FindOthersTopics
 
 
 @asynccontextmanager
 async def exports_of(
-    app: ServiceApp, client: AsyncClient, settings: QuerySettings, find_missing: FindMissing
+    app: ServiceApp,
+    client: AsyncClient,
+    settings: QuerySettings,
+    find_missing: FindMissing,
+    find_others: FindOthersTopics,
 ) -> AsyncIterator[Exports]:
     """Provide exports while the service runs; cut them as soon as it is told to stop."""
     slots = ExportSlots(count_max=settings.export_count_max)
@@ -41,7 +47,14 @@ async def exports_of(
     app.stop_hooks.append(slots.stop)
     try:
         with app.telling(_ExportMetrics(slots, workers)):
-            yield Exports(client, slots, workers, settings.export_patience_seconds, find_missing)
+            yield Exports(
+                client,
+                slots,
+                workers,
+                settings.export_patience_seconds,
+                find_missing,
+                find_others,
+            )
     finally:
         await workers.close()
 

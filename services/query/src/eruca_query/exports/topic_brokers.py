@@ -74,7 +74,7 @@ class TopicBrokers:
         if self._places:
             return
         if said:
-            with _asking_name_servers():
+            with asking_name_servers():
                 live = {group.broker_name for group in await self._client.admin.brokers()}
             if not live.issuperset(said):
                 return
@@ -196,7 +196,7 @@ async def topic_brokers(client: AsyncClient, topic: str) -> TopicBrokers:
     Raises:
         UnavailableError: No name server answers.
     """
-    with _asking_name_servers():
+    with asking_name_servers():
         brokers = await _brokers_of(client, topic)
     network = client.settings.network
     places = {broker.broker_name: place_of(broker, network) for broker in brokers}
@@ -238,7 +238,7 @@ def place_of(broker: RouteBroker, network: str) -> Place:
 
 
 @contextmanager
-def _asking_name_servers() -> Iterator[None]:
+def asking_name_servers() -> Iterator[None]:
     """Raise UnavailableError if none answers."""
     try:
         yield

@@ -19,6 +19,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    true,
     tuple_,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA
@@ -29,7 +30,7 @@ from eruca_query.core.page_queries import PageQuery
 from eruca_query.core.time_buckets import TimeBuckets
 from eruca_query.core.time_windows import Window
 from eruca_query.core.unique_ids import stored_id
-from eruca_query.projection.tables import NO_ID, messages
+from eruca_query.projection.tables import NO_ID, messages, names
 from eruca_query.searching.read_view import MESSAGE_COLUMNS
 
 _BLANK: Final = literal(KEY_SEPARATOR.encode(), BYTEA)
@@ -88,6 +89,21 @@ def any_of_topic(window: Window, *, topic_no: int, from_offset: int) -> Select[t
             its.log_offset >= from_offset,
         )
     )
+
+
+def topics_of(window: Window) -> Select[tuple[str]]:
+    """Return a statement for the topics with messages in a window's chunks.
+
+    It looks once into the index of each chunk for each name, however many messages there are.
+    """
+    its = messages.c
+    found = (
+        select(literal(1))
+        .where(its.chunk.in_(window.chunks), its.topic_no == names.c.name_no, its.key_no == 0)
+        .limit(1)
+        .lateral()
+    )
+    return select(names.c.name).join(found, true())
 
 
 def counts(

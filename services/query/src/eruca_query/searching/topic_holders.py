@@ -10,6 +10,7 @@ from datetime import datetime
 
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.fields import OFFSET_MAX
+from eruca.contract.names import is_system_topic
 from eruca.contract.queries import Missing
 from eruca_postgres.database import Database
 from eruca_query.core.found_messages import ms_not_before
@@ -66,6 +67,35 @@ class TopicHolders:
             Missing(broker_name=name, reason="broker_unreachable", detail=detail)
             for name in sorted(holders)
         ]
+
+    async def others_topics(self, present: Collection[str]) -> set[str]:
+        """Return the topics with messages on brokers other than *present*.
+
+        Return nothing if the database does not answer. System topics are left out.
+        """
+        topics: set[str] = set()
+        try:
+            async with read_view(self._database, self._numbers) as view:
+                others = [its for name, its in view.by_name.items() if name not in present]
+                for its in others:
+                    topics |= await _topics_of(view, its)
+        except DatabaseUnavailableError:
+            return set()
+        return topics
+
+
+async def _topics_of(view: ReadView, broker: ServingBuild) -> set[str]:
+    """Return a broker's topics; those whose messages were all deleted with their topic are not."""
+    spans = await view.spans(broker_no=broker.broker_no)
+    found: set[str] = set()
+    for window in windows(spans, from_ms=0, to_ms=OFFSET_MAX, chunks_max=message_sql.CHUNKS_MAX):
+        found |= set(await view.connection.scalars(message_sql.topics_of(window)))
+    return {
+        topic
+        for topic in found
+        if not is_system_topic(topic)
+        and await _has_messages(view, broker, topic, from_ms=0, to_ms=OFFSET_MAX)
+    }
 
 
 async def _has_messages(
