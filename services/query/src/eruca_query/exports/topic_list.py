@@ -1,7 +1,7 @@
 """The topics that can be exported: those of live brokers, and those of brokers that are away.
 
 A name server forgets an absent broker together with its topics. A list without them would look
-complete, and whoever reads all topics of a pattern would miss messages without an error. So the
+complete, and a reader of all topics of a pattern would miss messages without an error. So the
 topics are added that the read model knows on such a broker; their plans name it as incomplete.
 """
 
