@@ -111,6 +111,37 @@ async def test_a_topic_becomes_a_file_of_each_kind_with_the_same_rows(tmp_path: 
     assert not (tmp_path / "orders.parquet.parts").exists()
 
 
+async def test_metrics_keep_the_last_success_whatever_the_files_are_named(tmp_path: Path) -> None:
+    metrics = tmp_path / "eruca.prom"
+    label = '{command="export",target="file:orders"}'
+    success = f"eruca_job_last_success_timestamp_seconds{label} "
+    async with exporting(tmp_path, 30) as (command, _):
+        words = ("export", "orders", "--metrics-file", metrics, "--to")
+        await command(*words, tmp_path / "monday.parquet")
+        first = metrics.read_text()
+        await command(*words, tmp_path / "monday.parquet", code=1)
+        second = metrics.read_text()
+        await command(*words, tmp_path / "tuesday.ndjson", "--query", "http://127.0.0.1:1", code=1)
+        third = metrics.read_text()
+        refused = await command(
+            *("export", "orders", "--to", tmp_path / "x.ndjson"),
+            *("--metrics-file", tmp_path / "eruca.txt"),
+            code=2,
+        )
+
+    assert f"eruca_job_last_run_rows{label} 30.0" in first
+    assert f"eruca_job_last_run_damaged_rows{label} 0.0" in first
+    assert f"eruca_job_last_run_missing_brokers{label} 0.0" in first
+    size = (tmp_path / "monday.parquet").stat().st_size
+    assert f"eruca_job_last_run_size_bytes{label} {float(size)}" in first
+    [at] = [line for line in first.splitlines() if line.startswith(success)]
+    for text, outcome in ((first, "done"), (second, "fault"), (third, "retry")):
+        assert f'outcome="{outcome}",target="file:orders"}} 1.0' in text
+        assert at in text
+    assert "eruca_job_last_run_rows" not in second
+    assert "node_exporter reads only files NAME.prom" in " ".join(refused.split())
+
+
 async def test_columns_and_times_are_those_asked_for(tmp_path: Path) -> None:
     async with exporting(tmp_path, 30) as (command, _):
         file = tmp_path / "orders.parquet"

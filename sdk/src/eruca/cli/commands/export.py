@@ -108,13 +108,13 @@ async def export(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="For tables: write metrics of the run to this file, NAME.prom, for node_exporter's"
-            " textfile collector; needs the extra 'prometheus'.",
+            help="Write metrics of the run to this file, NAME.prom, for node_exporter's textfile"
+            " collector; needs the extra 'prometheus'.",
         ),
     ] = None,
     push_gateway: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="For tables: push metrics of the run to a Pushgateway."),
+        typer.Option(metavar="URL", help="Push metrics of the run to this Pushgateway."),
     ] = None,
     query_url: Annotated[
         str | None,
@@ -153,8 +153,6 @@ async def export(
         "--retry-seconds": retry_seconds is not None,
         "--table-option": bool(table_option),
         "--adopt": adopt is not None,
-        "--metrics-file": metrics_file is not None,
-        "--push-gateway": push_gateway is not None,
     }
     if not is_table(to):
         _refuse(only_tables, "tables, delta:PATH or iceberg:CATALOG.NAMESPACE.TABLE")
@@ -170,6 +168,8 @@ async def export(
             restart=restart,
             allow_incomplete=allow_incomplete,
             damaged=damaged,
+            metrics_file=metrics_file,
+            push_gateway=push_gateway,
             query_url=query_url,
         )
         await export_to_file(session, wanted)

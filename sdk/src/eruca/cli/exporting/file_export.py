@@ -44,7 +44,18 @@ class FileRequest:
     restart: bool = False
     allow_incomplete: bool = False
     damaged: Literal["refuse", "mark"] = "refuse"
+    metrics_file: Path | None = None
+    push_gateway: str | None = None
     query_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """A finished export."""
+
+    plan: ExportPlan
+    damaged: Sequence[DamagedPlace]  # the messages that are marked in the file
+    size: int  # of the file, in bytes
 
 
 async def export_to_file(session: Session, wanted: FileRequest) -> None:
@@ -53,6 +64,39 @@ async def export_to_file(session: Session, wanted: FileRequest) -> None:
     Raises:
         ErucaError: The file exists, or the service refuses, or there is no answer.
     """
+    from eruca.exporting.errors import OptionError
+    from eruca.exporting.job_metrics import MetricTargets, measured
+
+    places = MetricTargets(wanted.metrics_file, wanted.push_gateway)
+    try:
+        places.check()
+    except OptionError as error:
+        raise typer.BadParameter(str(error)) from error
+    # The topic instead of the file, whose name often has a date: another target would be another
+    # job, and its last success would be unknown.
+    with measured("export", f"file:{wanted.topic}", places, _outcome_of) as run:
+        done = await _exported(session, wanted)
+        run.ended(
+            {
+                "outcome": "done",
+                "rows": done.plan.rows,
+                "damaged_rows": len(done.damaged),
+                "size_bytes": done.size,
+                "missing_brokers": len(done.plan.incomplete),
+            }
+        )
+    _show(session, wanted.to, done)
+
+
+def _outcome_of(error: BaseException) -> str:
+    from eruca.contract.errors import ErucaError
+
+    if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
+        return "interrupted"
+    return "retry" if isinstance(error, ErucaError) and error.retryable else "fault"
+
+
+async def _exported(session: Session, wanted: FileRequest) -> _Exported:
     from eruca.aio.http.clients import httpx_client
     from eruca.cli.exporting.files import check_available, format_of
     from eruca.cli.exporting.parts import ExportRequest, reserved
@@ -103,7 +147,8 @@ async def export_to_file(session: Session, wanted: FileRequest) -> None:
                     break
         places = await _damaged(parts)
         parts.delete()
-    _show(session, to, parts.plan, places)
+        size = to.stat().st_size
+    return _Exported(parts.plan, places, size)
 
 
 def _too_late(error: RangeDeletedError, parts: ExportParts) -> RangeDeletedError:
@@ -304,21 +349,21 @@ async def _damaged(parts: ExportParts) -> list[DamagedPlace]:
     return await asyncio.to_thread(damaged_places, paths, parts.request.media_type)
 
 
-def _show(session: Session, target: Path, plan: ExportPlan, damaged: list[DamagedPlace]) -> None:
-    size = target.stat().st_size
+def _show(session: Session, target: Path, done: _Exported) -> None:
+    plan, damaged = done.plan, done.damaged
     if session.is_json:
         missing = [missing.model_dump(mode="json") for missing in plan.incomplete]
         session.show_json(
             {
                 "file": str(target),
                 "rows": plan.rows,
-                "size": size,
+                "size": done.size,
                 "incomplete": missing,
                 "damaged": len(damaged),
             }
         )
         return
-    session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(size, 'byte')}")
+    session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(done.size, 'byte')}")
     if damaged:
         session.say(f"damaged messages, marked in the file: {len(damaged):,}")
     for place in damaged[:_DAMAGED_SHOWN_MAX]:
