@@ -146,6 +146,7 @@ def latency(
     groups: Annotated[
         bool, typer.Option(help=f"also until consumer groups have read them, from {EVENTS_TOPIC}")
     ] = False,
+    output: Output = "text",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -161,7 +162,7 @@ def latency(
         )
         return latency_report(sound(rows), events), rows
 
-    ReportRun("latency", out, language, source, topics, master, conf).finished(report)
+    ReportRun("latency", out, language, source, topics, master, conf, output).run(report)
 
 
 @app.command("dead-letters")
@@ -174,6 +175,7 @@ def dead_letters(
     group: Annotated[
         list[str] | None, typer.Option(help="a consumer group; may be repeated")
     ] = None,
+    output: Output = "text",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -189,7 +191,7 @@ def dead_letters(
         letters = rows.where(rows["topic"].startswith(PREFIX))
         return dead_letters_report(sound(letters)), letters
 
-    ReportRun("dead-letters", out, language, source, topics, master, conf).finished(report)
+    ReportRun("dead-letters", out, language, source, topics, master, conf, output).run(report)
 
 
 @app.command("hot-keys")
@@ -201,6 +203,7 @@ def hot_keys(
     url: Url = None,
     topic: Topics = None,
     top: Annotated[int, typer.Option(min=1, help="number of keys per topic")] = TOP_DEFAULT,
+    output: Output = "text",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -213,7 +216,7 @@ def hot_keys(
         rows = _user_messages(source.messages(spark, topics, _with_basis(HOT_KEYS_COLUMNS)))
         return hot_keys_report(sound(rows), top), rows
 
-    ReportRun("hot-keys", out, language, source, topics, master, conf).finished(report)
+    ReportRun("hot-keys", out, language, source, topics, master, conf, output).run(report)
 
 
 @app.command()
@@ -223,6 +226,7 @@ def transactions(
     language: LanguageOption = "en",
     lake: LakeOption = None,
     url: Url = None,
+    output: Output = "text",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -235,7 +239,7 @@ def transactions(
         events = source.messages(spark, topics, _with_basis(TRANSACTION_COLUMNS))
         return transactions_report(sound(events)), events
 
-    ReportRun("transactions", out, language, source, topics, master, conf).finished(report)
+    ReportRun("transactions", out, language, source, topics, master, conf, output).run(report)
 
 
 @app.command()
@@ -246,6 +250,7 @@ def audit(
     lake: LakeOption = None,
     url: Url = None,
     topic: Topics = None,
+    output: Output = "text",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -265,9 +270,15 @@ def audit(
             rows = without_stranded(rows)
         return audit_report(rows), rows
 
-    run = ReportRun("audit", out, language, source, topics, master, conf)
+    run = ReportRun("audit", out, language, source, topics, master, conf, output)
     finished = run.finished(report)
     unsound = [queue for queue in finished.rows["queues"] if not is_sound(queue)]
+    run.tell(
+        finished,
+        "fault" if unsound or faults else "done",
+        queues_with_faults=len(unsound),
+        batch_faults=faults,
+    )
     for fault in faults:
         error_console().print(fault)
     if unsound or faults:

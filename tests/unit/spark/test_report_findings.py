@@ -387,10 +387,20 @@ def test_an_audit() -> None:
                 )
             ],
         ),
+        (
+            basis(
+                basis_row(),
+                basis_row(queue_id=1, damaged=100, first_stored_at=None, last_stored_at=None),
+            ),
+            [("warn", "100 messages are damaged.")],
+        ),
         (basis(topics=["orders"]), [("warn", "Topic orders has no messages here.")]),
         (basis(), []),
     ],
-    ids=["whole", "silent", "away", "gaps", "deleted", "tolerated", "no messages", "empty lake"],
+    ids=[
+        *("whole", "silent", "away", "gaps", "deleted", "tolerated", "only damaged"),
+        *("no messages", "empty lake"),
+    ],
 )
 def test_a_page_says_what_its_report_lacks(read: Basis, told: list[tuple[str, str]]) -> None:
     assert said(basis_findings(read)) == told

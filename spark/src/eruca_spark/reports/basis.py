@@ -54,10 +54,12 @@ class Basis:
     @property
     def period(self) -> tuple[datetime, datetime] | None:
         """The times of storage of the oldest and the newest message."""
-        if not self.queues:
+        # A queue whose messages are all damaged has no times.
+        timed = [row for row in self.queues if row["first_stored_at"] is not None]
+        if not timed:
             return None
-        oldest = min(row["first_stored_at"] for row in self.queues)
-        return oldest, max(row["last_stored_at"] for row in self.queues)
+        oldest = min(row["first_stored_at"] for row in timed)
+        return oldest, max(row["last_stored_at"] for row in timed)
 
 
 def basis_table(messages: DataFrame) -> DataFrame:
@@ -149,6 +151,8 @@ def _silent(basis: Basis) -> list[Finding]:
     last: dict[str, datetime] = {}
     for row in basis.queues:
         name = row["broker_name"]
+        if row["last_stored_at"] is None:
+            continue
         last[name] = max(last.get(name, row["last_stored_at"]), row["last_stored_at"])
     limit = max(SILENT_MIN, (newest - oldest) * SILENT_SHARE)
     return [

@@ -71,6 +71,13 @@ class FinishedReport:
     tables: dict[str, Path]
     picture: Path | None = None
     page: Path | None = None
+    basis: Basis | None = None  # if it was wanted
+
+    @property
+    def files(self) -> list[Path]:
+        """The paths of all files: page, picture, tables."""
+        found = (self.page, self.picture, *self.tables.values())
+        return [path for path in found if path is not None]
 
 
 def finish(
@@ -81,10 +88,12 @@ def finish(
     request: PageRequest,
     *,
     language: Language = "en",
+    needs_basis: bool = False,
 ) -> FinishedReport:
     """Run a report; show its headline and its tables, and save its files.
 
-    Each table is computed once. Files of an earlier run are replaced.
+    Each table is computed once. Files of an earlier run are replaced. The basis is known if there
+    is a page, or with *needs_basis*.
     """
     rows: dict[str, Rows] = {}
     tables: dict[str, Path] = {}
@@ -101,11 +110,15 @@ def finish(
     findings, charts = report.findings(rows), report.charts(rows)
     if targets.picture is not None:
         picture_of(report.title, charts, language).save(targets.picture)
+    basis = None
+    if needs_basis or targets.page is not None:
+        basis = Basis(basis_table(request.messages).collect(), request.topics, request.lacks)
     if targets.page is not None:
+        assert basis is not None, "a page needs it"
         content = PageContent(
             report.title,
             findings,
-            Basis(basis_table(request.messages).collect(), request.topics, request.lacks),
+            basis,
             charts,
             [
                 PageTable(table.title, table.rows.columns, rows[table.name])
@@ -115,9 +128,10 @@ def finish(
         page = page_of(content, request.origin, language)
         targets.page.write_text(page, encoding="utf-8")
     console.print(f"\n{findings[0].words.text('en')}")
-    files = [path for path in (targets.page, targets.picture, *tables.values()) if path is not None]
-    console.print(f"saved in {files[0].parent}: {', '.join(path.name for path in files)}")
-    return FinishedReport(rows, findings, tables, targets.picture, targets.page)
+    done = FinishedReport(rows, findings, tables, targets.picture, targets.page, basis)
+    names = ", ".join(path.name for path in done.files)
+    console.print(f"saved in {done.files[0].parent}: {names}")
+    return done
 
 
 def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> None:
