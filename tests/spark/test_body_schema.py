@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from eruca.exporting.columns import COLUMNS
 from eruca.exporting.errors import OptionError
 from eruca.exporting.ranges import Queue, Range
-from eruca_spark.body_schema import BodySchema, inferred_schema, stored_schema
+from eruca_spark.bodies.json_bodies import inferred_schema
+from eruca_spark.bodies.schema import BodySchema, stored_schema
 from eruca_spark.export import LakeExported, run_export
 from eruca_spark.failures import reason_of
 from eruca_spark.lake import Lake, LakeError, read_lake

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from eruca.exporting.errors import OptionError, UnavailableError
+from eruca.exporting.ranges import Queue
 from eruca_spark.failures import reason_of
 from eruca_spark.main import app
 from support.export_cluster import command
@@ -86,11 +87,11 @@ def test_a_reason_that_is_not_ours_is_told_without_javas_frames() -> None:
         ),
         (
             ("export", "--to", "delta:x", "--topic", "orders", "--body-schema", "infer", *AT),
-            "--body-schema are for lakes",
+            "--body-schema and --body-message are for lakes",
         ),
         (
             ("export", "--to", "delta:x", "--topic", "orders", "--partition-by", "topic,day", *AT),
-            "--partition-by, --target-file-mib and",
+            "--partition-by, --target-file-mib, --body-schema and --body-message are for lakes",
         ),
         ((*EXPORT, "--rows-per-batch", "0"), "greater than or equal to 1"),
         (
@@ -130,6 +131,8 @@ def test_wrong_usage_is_said_before_spark_starts(arguments: tuple[str, ...], tol
         ((*EXPORT, "--url", NOWHERE, "--option", "colour=red"), "unknown option 'colour'"),
         ((*EXPORT, *AT, "--partition-by", "day"), "partition-by: expected topic, then day or hour"),
         ((*EXPORT, *AT, "--body-schema", "missing.json"), "missing.json cannot be read"),
+        ((*EXPORT, *AT, "--body-schema", "shop.proto"), "compile it, with protoc"),
+        ((*EXPORT, *AT, "--body-message", "shop.Order"), "--body-schema, which is missing"),
         (
             ("export", "lake", "--topic", "a b", "--url", NOWHERE),
             "expected a topic's name, found 'a b'",
@@ -257,6 +260,39 @@ def test_a_compaction_is_told_as_json(service: ExportService, tmp_path: Path) ->
     assert code == 0, lines
     [told] = [json.loads(line) for line in lines if line.startswith("{")]
     assert (told["command"], told["outcome"], told["keys"]) == ("compaction", "done", 10)
+
+
+def test_a_report_is_told_as_json(service: ExportService, tmp_path: Path) -> None:
+    service.hold("orders", {0: 40}).damaged = {(Queue("orders", "broker-a", 0), 29)}
+    words = ("--topic", "orders", "--url", service.url, "--out", str(tmp_path / "reports"))
+    code, lines = run(
+        *("audit", *words, "--option", "damaged=mark"),
+        *("--output", "json", "--master", "local[2]", *SMALL),
+    )
+
+    assert code == 1, lines
+    [told] = [json.loads(line) for line in lines if line.startswith("{")]
+    assert (told["command"], told["outcome"], told["topics"]) == ("audit", "fault", ["orders"])
+    assert (told["queues_with_faults"], told["batch_faults"]) == (1, [])
+    [queue] = told["tables"]["queues"]
+    assert (queue["topic"], queue["messages"], queue["damaged"]) == ("orders", 40, 1)
+    assert told["findings"][0]["level"] == "bad"
+    assert told["basis"]["messages"] == 40
+    assert told["basis"]["first_stored_at"] == "2026-11-21T00:00:00.000Z"
+    assert all(Path(one).exists() for one in told["files"])
+    assert not [line for line in lines if "saved in" in line]
+
+
+@pytest.mark.parametrize("command_name", ["latency", "hot-keys", "transactions", "audit"])
+def test_a_reports_error_is_told_as_json(tmp_path: Path, command_name: str) -> None:
+    code, lines = run(
+        *(command_name, "--lake", str(tmp_path / "no-lake"), "--out", str(tmp_path)),
+        *("--output", "json", *SMALL),
+    )
+
+    [told] = [json.loads(line) for line in lines if line.startswith("{")]
+    assert (code, told["command"], told["outcome"]) == (1, command_name, "fault")
+    assert told["error"] == "LakeError"
 
 
 def test_an_error_is_told_as_json_too(tmp_path: Path) -> None:

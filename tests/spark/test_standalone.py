@@ -6,6 +6,7 @@ theirs: what they run has been sent to them.
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -14,6 +15,7 @@ from typing import Final
 
 import psutil
 import pytest
+from pyarrow.dataset import dataset
 
 import eruca
 import eruca_spark
@@ -83,7 +85,11 @@ def settings_on(master: str) -> list[str]:
 
 
 def exporting(
-    cluster: ExportCluster, master: str, directory: Path, *, is_submitted: bool = False
+    cluster: ExportCluster,
+    master: str,
+    directory: Path,
+    *more: str,
+    is_submitted: bool = False,
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     """Return a driver that exports into ``lake``, started from the root folder."""
     python = python_without_the_source(directory)
@@ -93,7 +99,7 @@ def exporting(
     assert b"No module named 'pyspark_eruca'" in lacks.stderr
     on_cluster = settings_on(master)
     export = ["export", str(directory / "lake"), "--topic", TOPIC, "--url", cluster.url]
-    export += ["--rows-per-batch", "4000", "--option", "partitionRows=1000"]
+    export += ["--rows-per-batch", "4000", "--option", "partitionRows=1000", *more]
     environment = {**cluster_environment(), "PYSPARK_PYTHON": str(python)}
     if not is_submitted:
         return command(*export, *on_cluster, environment=environment, directory=Path("/"))
@@ -134,6 +140,23 @@ def test_every_message_is_exported_once_by_executors_that_lack_the_source(
     assert f"{TOPIC}: {SENT:,} messages" in output
     assert raw_offsets(tmp_path / "lake") == stored
     assert list(standalone.worker_dir.glob("app-*/*/stderr")), "no executor of the worker's"
+
+
+def test_executors_that_lack_the_decoders_decode_bodies(
+    cluster: ExportCluster, standalone: StandaloneSpark, tmp_path: Path
+) -> None:
+    """A letter is an integer of Avro: ``order 1234`` is a record of ten, ``order 7`` is none."""
+    fields = [{"name": f"letter{n}", "type": "int"} for n in range(len("order 1234"))]
+    schema = tmp_path / "order.avsc"
+    schema.write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    with exporting(cluster, standalone.master, tmp_path, "--body-schema", str(schema)) as driver:
+        output, _ = driver.communicate(timeout=DRIVER_SECONDS)
+
+    assert driver.returncode == 0, output
+    assert "rejected, their bodies do not fit, see _rejected: 1,000 messages" in output
+    typed = dataset(str(tmp_path / "lake"), format="parquet", partitioning="hive").to_table()
+    assert typed.num_rows == SENT - 1_000
+    assert set(typed["body_letter0"].to_pylist()) == {-56}  # the letter o
 
 
 def test_an_executor_that_is_killed_is_replaced_and_no_row_is_lost_or_doubled(

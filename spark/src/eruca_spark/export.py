@@ -25,14 +25,10 @@ from eruca.exporting.exported import Exported, Watch
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.ranges import Range
-from eruca_spark.body_schema import (
-    INFER,
-    REASON,
-    BodySchema,
-    inferred_schema,
-    settled_schema,
-    with_body_columns,
-)
+from eruca_spark.bodies.columns import check_described, with_body_columns
+from eruca_spark.bodies.given import INFER
+from eruca_spark.bodies.json_bodies import inferred_schema
+from eruca_spark.bodies.schema import NO_SCHEMA, REASON, BodySchema, settled_schema
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import REJECTED, Lake, LakeError, Manifest, is_another
 from eruca_spark.layout import settled_layout
@@ -74,8 +70,8 @@ def run_export(
         options: The data source's options.
         partition_by: The directories of a new lake; None: its own, or topic and day.
         target_file_mib: The size of files that maintenance of a new lake aims for.
-        body_schema: The fields of JSON bodies that become columns; ``infer``: those of a sample of
-            the first batch; None: those that the lake has.
+        body_schema: The fields of bodies that become columns; ``infer``: those of JSON bodies in a
+            sample of the first batch; None: those that the lake has.
         every_seconds: Interval of looking for new messages; None: stop at the end.
         watch: Called from time to time.
         looked: With *every_seconds*, called after looks for new messages that ended without an
@@ -85,7 +81,8 @@ def run_export(
     Raises:
         LakeBusyError: Another export writes to this lake.
         LakeError: The lake has data that is not from this export.
-        OptionError: The lake has other directories, or another type of a field.
+        OptionError: The lake has other directories, another type of a field, or bodies of another
+            format.
         StreamingQueryException: The source or a batch failed.
     """
     lake = Lake(spark, lake_root)
@@ -97,6 +94,9 @@ def run_export(
         )
         if isinstance(body_schema, BodySchema):
             lake.schema = settled_schema(lake.files, body_schema)
+        elif body_schema == INFER:
+            lake.schema.check_format(NO_SCHEMA)
+        check_described(lake.schema)
         rows = spark.readStream.format("eruca").options(**options).load()
         batches = BatchWriter(lake, options, done, infers=body_schema == INFER)
         writer = rows.writeStream.foreachBatch(batches)

@@ -17,7 +17,8 @@ from eruca.exporting.errors import OptionError
 from eruca.exporting.exported import Exported
 from eruca.exporting.job_metrics import MetricTargets, measured
 from eruca.exporting.options import Options
-from eruca_spark.body_schema import INFER, BodySchema, given_schema
+from eruca_spark.bodies.given import given_bodies
+from eruca_spark.bodies.schema import BodySchema
 from eruca_spark.command_options import (
     Conf,
     Damaged,
@@ -93,10 +94,21 @@ def export(
         typer.Option(min=1, help="size of files in MiB that a new lake's maintenance aims for"),
     ] = None,
     body_schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|ID=FILE|infer",
+            help="columns from bodies, for lakes, which keep them: of JSON, FILE with an object of"
+            " Spark's types by field, or infer to take the fields of a sample; of Avro, FILE.avsc;"
+            " of Protobuf, a descriptor set; ID=FILE if bodies begin with the header of a schema"
+            " registry, and may be repeated",
+        ),
+    ] = None,
+    body_message: Annotated[
         str | None,
         typer.Option(
-            help="columns from JSON bodies, for lakes: FILE with an object of Spark's types by"
-            " field, or infer to take the fields of a sample; the lake keeps them"
+            metavar="PACKAGE.TYPE",
+            help="Protobuf's type of bodies, in the descriptor set of --body-schema; needs the"
+            " extra protobuf",
         ),
     ] = None,
     every_seconds: Annotated[
@@ -147,8 +159,8 @@ def export(
     Options.parse(options)
     places = MetricTargets(metrics_file, push_gateway)
     places.check()
-    _check_lake_options(target, partition_by, target_file_mib, body_schema)
-    schema = given_schema(body_schema) if body_schema not in (None, INFER) else None
+    _check_lake_options(target, partition_by, target_file_mib, body_schema, body_message)
+    bodies = given_bodies(body_schema, body_message)
     check_master(master)
     pairs_of(conf, "--conf")
     with (
@@ -180,7 +192,7 @@ def export(
                     options,
                     partition_by=partition_by,
                     target_file_mib=target_file_mib,
-                    body_schema=INFER if body_schema == INFER else schema,
+                    body_schema=bodies,
                     every_seconds=every_seconds,
                     interrupted=interrupted,
                     looked=looked,
@@ -226,12 +238,16 @@ def _check_table_options(
 
 
 def _check_lake_options(
-    target: str, partition_by: str | None, target_file_mib: int | None, body_schema: str | None
+    target: str,
+    partition_by: str | None,
+    target_file_mib: int | None,
+    body_schema: list[str] | None,
+    body_message: str | None,
 ) -> None:
     if target.startswith(TABLES):
-        if partition_by or target_file_mib or body_schema:
+        if partition_by or target_file_mib or body_schema or body_message:
             raise typer.BadParameter(
-                "--partition-by, --target-file-mib and --body-schema are for lakes"
+                "--partition-by, --target-file-mib, --body-schema and --body-message are for lakes"
             )
         return
     if partition_by is not None:

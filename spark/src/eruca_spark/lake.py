@@ -29,7 +29,7 @@ from pyspark.sql import functions as f
 
 from eruca.exporting.columns import COLUMNS
 from eruca.exporting.ranges import Queue, Range
-from eruca_spark.body_schema import BODY_SCHEMA_FILE, REASON, stored_schema
+from eruca_spark.bodies.schema import BODY_SCHEMA_FILE, REASON, stored_schema
 from eruca_spark.lake_files import LakeFiles, lake_files
 from eruca_spark.layout import Layout, stored_layout
 

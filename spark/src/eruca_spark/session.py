@@ -4,9 +4,10 @@ Three things must be set in the environment before the JVM starts: the Java, the
 (Spark would take any ``python3`` on the path), and the loopback interface for a local Spark. Under
 ``spark-submit`` the JVM already runs with its own settings.
 
-On a cluster, each task contains the code of the data source. So executors need only pyarrow. The
-code is not sent as a file, because Spark 4.3 does not give files to the process that plans a
-stream. That process runs beside the driver and uses the executors' Python, too.
+On a cluster, each task contains the code of the data source and of the decoders of bodies. So
+executors need only pyarrow, and for Protobuf bodies protobuf. The code is not sent as a file,
+because Spark 4.3 does not give files to the process that plans a stream. That process runs beside
+the driver and uses the executors' Python, too.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import eruca.exporting
+import eruca_spark.bodies.decoders
 import pyspark_eruca
 from eruca_spark.java import find_java_home
 from eruca_spark.workers import worker_python
 
-SENT: Final = (pyspark_eruca, eruca.exporting)  # the code of the data source
+# the code of the data source, and that of decoders of bodies
+SENT: Final = (pyspark_eruca, eruca.exporting, eruca_spark.bodies.decoders)
 LOCAL_MASTER: Final = "local[*,4]"  # all cores; four attempts per task, as on a cluster
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
 
