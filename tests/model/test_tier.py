@@ -350,16 +350,19 @@ class TierMachine(RuleBasedStateMachine):
         if broker.creating is not None or broker.deleting:
             return
         segments = broker.manifest.segments
-        if number >= len(segments) or not self.objects.keys() >= {*segments[number].paths}:
+        if not segments:
+            return
+        segment = segments[number % len(segments)]
+        if not self.objects.keys() >= {*segment.paths}:
             return
         self.names += 1
-        found = replace(segments[number], side_upload=f"{self.names}")
+        found = replace(segment, side_upload=f"{self.names}")
         self.objects[found.side_path] = found.sha256
         if is_killed:
             broker.end_restart()
             return
         broker.creating = following(
-            renewed(broker.manifest, segments[number], found), broker.writer, now_ms=self.now_ms
+            renewed(broker.manifest, segment, found), broker.writer, now_ms=self.now_ms
         )
 
     @rule(keep_hours=st.sampled_from([1, 5]))
@@ -379,10 +382,12 @@ class TierMachine(RuleBasedStateMachine):
         if kept is not broker.manifest:
             broker.creating = following(kept, broker.writer, now_ms=self.now_ms)
 
-    @rule(who=BROKERS, deletions=st.integers(0, 3))
-    def settle(self, who: int, deletions: int) -> None:
+    @rule(who=BROKERS, deletions=st.integers(0, 3), renewals=st.integers(0, 2))
+    def settle(self, who: int, deletions: int, renewals: int) -> None:
         """Let a broker do all that is due, without a pause; then let retention delete here."""
-        for _ in range(8):
+        for turn in range(8):
+            if turn >= 8 - renewals:
+                self.renew(who, turn, is_killed=False)
             self.create(who)
             while self.brokers[who].deleting:
                 self.delete(who)
