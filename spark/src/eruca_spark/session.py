@@ -82,12 +82,21 @@ def spark_session(
     spark = builder.getOrCreate()
     try:
         if not is_local:
-            for package in SENT:
-                cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
-            spark.dataSource.register(pyspark_eruca.DefaultSource)
+            register_source(spark)
         yield spark
     finally:
         spark.stop()
+
+
+def register_source(spark: SparkSession) -> None:
+    """Register the data source so that each task contains its code.
+
+    Executors, and a server of Spark Connect, then need only pyarrow. They must have this Python's
+    version.
+    """
+    for package in SENT:
+        cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
+    spark.dataSource.register(pyspark_eruca.DefaultSource)
 
 
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool) -> None:
