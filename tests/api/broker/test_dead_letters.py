@@ -13,6 +13,7 @@ from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host
 from eruca.contract.retries import DeadLetterFilter
 from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.processors.dead_letters import Stretch
 from eruca_chassis.app import ServiceApp
 from support.brokers import (
@@ -27,6 +28,7 @@ from support.brokers import (
     rotten_count,
 )
 from support.members import joined
+from support.stores import new_term
 from support.waiting import turns_during
 
 pytestmark = pytest.mark.anyio
@@ -324,6 +326,29 @@ async def test_a_list_ends_with_what_was_dead_at_its_first_page(
     assert (first["min_offset"], first["max_offset"]) == (0, 2)
     assert [letter["dead_letter_id"] for letter in second["dead_letters"]] == [1]
     assert (second["max_offset"], second["next_cursor"]) == (2, None)
+
+
+@pytest.mark.parametrize("is_unclean", [False, True])
+async def test_a_page_continues_its_list_after_an_election_that_has_lost_nothing(
+    client: httpx.AsyncClient, app: ServiceApp, *, is_unclean: bool
+) -> None:
+    """An unclean one may have given the ids to other letters."""
+    await give_up(client, "orders", 3)
+    first = (await client.get(PATH, params={"limit": 1})).json()
+    store = broker_of(app).store
+    await new_term(store, EpochBegan(1, 1, "uid", "127.0.0.1:10911", 0, unclean=is_unclean))
+
+    listed = await client.get(PATH, params={"limit": 9, "cursor": first["next_cursor"]})
+    again = {"filter": {}, "cursor": first["next_cursor"]}
+    redriven = await client.post(f"{PATH}:redrive", json=again)
+
+    if is_unclean:
+        assert listed.status_code == redriven.status_code == 422, listed.text
+        assert "unclean election" in listed.json()["detail"]
+        assert len(await letters(client)) == 3, "a list that begins after it is whole"
+    else:
+        assert [one["dead_letter_id"] for one in listed.json()["dead_letters"]] == [1, 2]
+        assert redriven.status_code == 200, redriven.text
 
 
 async def test_a_redrive_takes_no_letter_behind_the_end_it_is_given(

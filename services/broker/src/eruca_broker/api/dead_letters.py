@@ -79,9 +79,8 @@ async def list_dead_letters(
     chosen = DeadLetterFilter.model_validate(
         {"topic": topic, "reason": reason, "since": since, "until": until}
     )
-    page, following = await dead_letters.page(
-        group, chosen, _stretch(cursor, "/query/cursor"), limit=limit
-    )
+    stretch = _stretch(dead_letters, group, cursor, "/query/cursor")
+    page, following = await dead_letters.page(group, chosen, stretch, limit=limit)
     absence.check(is_found=bool(page.dead_letters) or following is not None)
     return page.model_copy(update={"next_cursor": _cursor(following)})
 
@@ -130,10 +129,10 @@ async def redrive_dead_letters(
     """
     if request.filter is not None:
         check_order(request.filter.since, request.filter.until, pointer="/body/filter/since")
-    stretch = _stretch(request.cursor, "/body/cursor")
+    stretch = _stretch(dead_letters, group, request.cursor, "/body/cursor")
     if request.before_id is not None:
         end = request.before_id if stretch.end is None else min(stretch.end, request.before_id)
-        stretch = Stretch(stretch.start, end)
+        stretch = stretch._replace(end=end)
     answer, following = await dead_letters.redrive(
         group,
         request,
@@ -144,15 +143,29 @@ async def redrive_dead_letters(
 
 
 def _cursor(following: Stretch | None) -> str | None:
-    return None if following is None else encode_cursor(f"{following.start}.{following.end}")
+    return None if following is None else encode_cursor(".".join(map(str, following)))
 
 
-def _stretch(cursor: str | None, pointer: str) -> Stretch:
+def _stretch(letters: DeadLetters, group: str, cursor: str | None, pointer: str) -> Stretch:
+    """Return the stretch with which a page begins.
+
+    Raises:
+        ValidationError: The cursor is not one of this list, or its letters are gone.
+    """
     text = decode_cursor(cursor, pointer)
     if text is None:
         return Stretch()
-    start, _, end = text.partition(".")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (start, end)):
+    parts = text.split(".")
+    is_one = len(parts) == len(Stretch._fields)
+    if not (is_one and all(one.isascii() and one.isdigit() and len(one) < 19 for one in parts)):
         detail = "expected a next_cursor of this list"
         raise ValidationError.at(pointer, detail)
-    return Stretch(int(start), int(end))
+    stretch = Stretch(*map(int, parts))
+    if not letters.continues(group, stretch):
+        raise ValidationError.at(
+            pointer,
+            "other dead letters have the ids of this cursor by now: the group's were deleted, or "
+            "an unclean election has lost some of them",
+            fix="begin the list again, without a cursor",
+        )
+    return stretch

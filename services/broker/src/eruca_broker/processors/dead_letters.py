@@ -92,10 +92,16 @@ class _Read(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The beginning of a page, and the end of its list."""
+    """The beginning of a page, and the end of its list.
+
+    An id is a position in a queue. If the letters are deleted, or an unclean election loses some,
+    others get the same ids. So a later page says which ones it continues.
+    """
 
     start: int = 0
     end: int | None = None  # the first id that is not part of it; None: the current end
+    created_at: int | None = None  # log offset at which the letters began; None: the first page
+    epoch: int = 0  # the log's last one at the first page
 
 
 class DeadLetters:
@@ -105,6 +111,15 @@ class DeadLetters:
         self.redriven_count = 0  # since the start
         self._work = work
         self._groups = groups
+
+    def continues(self, group: str, stretch: Stretch) -> bool:
+        """Tell whether the ids of a stretch are still those of the letters that its list had."""
+        if stretch.created_at is None:
+            return True
+        is_lost = any(
+            one.is_unclean and one.number > stretch.epoch for one in self._work.store.epochs()
+        )
+        return not is_lost and self._created_at(group) == stretch.created_at
 
     async def page(
         self, group: str, chosen: DeadLetterFilter, stretch: Stretch, *, limit: int
@@ -133,7 +148,7 @@ class DeadLetters:
                 if len(found) == limit:
                     break
         page = DeadLetterList(dead_letters=found, min_offset=first, max_offset=end)
-        return page, self._rest(group, next_id, end)
+        return page, self._rest(group, stretch, next_id, end)
 
     async def get(self, group: str, dead_letter: int) -> DeadLetterDetail:
         """Return a dead letter with its message.
@@ -220,7 +235,9 @@ class DeadLetters:
         answer = RedriveAnswer(
             outcomes=outcomes, looked_at_count=looked_at, dry_run=request.dry_run
         )
-        return answer, None if request.filter is None else self._rest(group, read.next_id, end)
+        return answer, None if request.filter is None else self._rest(
+            group, stretch, read.next_id, end
+        )
 
     async def _send(self, group: str, chosen: Iterable[_Redriven]) -> None:
         records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
@@ -384,10 +401,15 @@ class DeadLetters:
                 return letter
         return None  # retention has deleted it meanwhile
 
-    def _rest(self, group: str, next_id: int, end: int) -> Stretch | None:
+    def _rest(self, group: str, stretch: Stretch, next_id: int, end: int) -> Stretch | None:
+        """Return what is left of *stretch*; None: nothing."""
         first, _ = self._range(group)
         start = max(next_id, first)
-        return Stretch(start, end) if start < end else None
+        if start >= end:
+            return None
+        if stretch.created_at is not None:
+            return stretch._replace(start=start, end=end)
+        return Stretch(start, end, self._created_at(group), self._work.store.epochs().last)
 
     def _range(self, group: str, end: int | None = None) -> tuple[int, int]:
         """Return the first dead letter's id and the id behind the last; *end* at the most."""

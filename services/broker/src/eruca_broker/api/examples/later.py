@@ -65,7 +65,7 @@ DEAD_LETTER_LIST: Final = {
     "dead_letters": [DEAD_LETTER],
     "min_offset": 0,
     "max_offset": 250,
-    "next_cursor": "MTguMjUw",
+    "next_cursor": "MTguMjUwLjQwOTYuMw",
 }
 REDRIVE: Final = {"filter": {"topic": "flights", "reason": "failed"}, "limit": 50}
 REDRIVE_ANSWER: Final = {
