@@ -12,7 +12,8 @@ from eruca.exporting.errors import DataLossError
 from eruca.exporting.exported import Exported
 from eruca.exporting.ranges import Queue
 from eruca.tables.batches import Batch
-from eruca.tables.committing import DataFile, ExportTable
+from eruca.tables.committing import ExportTable
+from eruca.tables.files import DataFile
 from eruca_spark.table_export import table_exporter
 from support.command_line import Eruca
 from support.export_service import ExportService

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import urlsplit
 
+import boto3  # type: ignore[import-untyped]
 import httpx
 from aiohttp import ClientSession, web
+from anyio.from_thread import start_blocking_portal
 
 from eruca_deploy.ports import free_ports
 from support.processes import clean_environment
+from support.tcp_proxy import TcpProxy
 from support.waiting import wait_until
 
 BUCKET = "lake"
@@ -39,11 +45,60 @@ def s3_store() -> Iterator[str]:
         process.wait()
 
 
+@contextmanager
+def requiring_credentials(url: str) -> Iterator[None]:
+    """Have a store check the credentials of every request in the block."""
+    httpx.post(f"{url}/moto-api/reset-auth", content="0", trust_env=False).raise_for_status()
+    try:
+        yield
+    finally:
+        httpx.post(f"{url}/moto-api/reset-auth", content="inf", trust_env=False).raise_for_status()
+
+
+def created_user(url: str) -> tuple[str, str]:
+    """Create a user who may do everything in S3; return the access key and its secret."""
+    iam = boto3.client(
+        "iam",
+        endpoint_url=url,
+        region_name=REGION,
+        aws_access_key_id="root",
+        aws_secret_access_key="root",
+    )
+    name = f"user-{uuid.uuid4().hex}"
+    iam.create_user(UserName=name)
+    statement = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+    policy = {"Version": "2012-10-17", "Statement": [statement]}
+    iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=json.dumps(policy))
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    return key["AccessKeyId"], key["SecretAccessKey"]
+
+
 def _has_begun(url: str) -> bool:
     try:
         return httpx.get(f"{url}/moto-api/", trust_env=False).status_code < 500
     except httpx.TransportError:
         return False
+
+
+@contextmanager
+def network_to(url: str) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
+    """Yield the URL of a way to a store, and what cuts and what heals it; for tests without a loop.
+
+    Those that use it run clients as processes: some hold the interpreter while they wait.
+    """
+    parts = urlsplit(url)
+    assert parts.port is not None
+    proxy = TcpProxy((_HOST, parts.port))
+    with start_blocking_portal() as portal:
+        portal.call(proxy.start)
+        try:
+            yield (
+                f"http://{_HOST}:{proxy.port}",
+                lambda: portal.call(proxy.cut),
+                lambda: portal.call(proxy.heal),
+            )
+        finally:
+            portal.call(proxy.cut)
 
 
 class Door:

@@ -17,6 +17,7 @@ from eruca.exporting.errors import OptionError
 from eruca.exporting.exported import Exported
 from eruca.exporting.job_metrics import MetricTargets, measured
 from eruca.exporting.options import Options
+from eruca.tables.targets import check_no_secrets
 from eruca_spark.bodies.given import given_bodies
 from eruca_spark.bodies.schema import BodySchema
 from eruca_spark.command_options import (
@@ -157,6 +158,9 @@ def export(
         "damaged": damaged,
     }
     Options.parse(options)
+    table_options = pairs_of(table_option, "--table-option")
+    if is_table:
+        check_no_secrets(target, table_options)
     places = MetricTargets(metrics_file, push_gateway)
     places.check()
     _check_lake_options(target, partition_by, target_file_mib, body_schema, body_message)
@@ -176,7 +180,7 @@ def export(
             done, held = _to_table(
                 target,
                 options,
-                pairs_of(table_option, "--table-option"),
+                table_options,
                 (master, conf),
                 every_seconds=every_seconds,
                 adopts=adopt,
@@ -308,9 +312,10 @@ def _to_table(
         raise OptionError(
             f"tables need the package {error.name}: install eruca-spark[tables]"
         ) from error
-    from eruca_spark.table_export import table_exporter
+    from eruca_spark.table_export import check_storage_options, table_exporter
 
     try:
+        check_storage_options(target, table_options)
         columns = arrow_schema(Options.parse(options).columns)
         table = opened(target, columns, table_options, adopts=adopts)
         with ExitStack() as stack:

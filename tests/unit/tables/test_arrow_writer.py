@@ -16,7 +16,7 @@ from eruca.exporting.options import Options
 from eruca.exporting.ranges import Queue, Range
 from eruca.tables import arrow_writer
 from eruca.tables.arrow_writer import ArrowWriter, by_day
-from eruca.tables.files import written_files
+from eruca.tables.files import DataDirectory, written_files
 from support.export_service import batch_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,8 +74,9 @@ def test_memory_does_not_grow_with_the_rows(
     EndlessRows.peak = before
     rows = 60_000  # 60 MiB of bodies
 
-    ArrowWriter(options)([Range(Queue("orders", "broker-a", 0), 0, rows)], tmp_path.as_uri())
+    directory = DataDirectory.of_uri(tmp_path.as_uri())
+    ArrowWriter(options)([Range(Queue("orders", "broker-a", 0), 0, rows)], directory)
 
-    files = written_files(tmp_path.as_uri(), "")
+    files = written_files(directory, "")
     assert sum(one.rows for one in files) == rows
     assert EndlessRows.peak - before < 16 * MIB

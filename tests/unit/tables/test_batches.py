@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,10 @@ from eruca.exporting.errors import UnavailableError
 from eruca.tables.batches import Batch, CommitConflictError, TableBusyError, TableError
 from eruca.tables.committing import (
     CONFLICTS_MAX,
-    DataFile,
     checked_last_batch,
     commit_once,
 )
+from eruca.tables.files import DataFile
 
 
 def batch_of(number: int, commit: str = "c") -> Batch:
@@ -48,7 +49,7 @@ class Table:
     events: list[str] = field(default_factory=list)
     seen: int = 0  # commits at the last reading
     name: str = "table"
-    data_uri: str = "memory:"
+    data: Any = None  # nothing is written
     adopts: bool = False
     is_used: bool = False
 

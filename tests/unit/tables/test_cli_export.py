@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,8 +18,8 @@ from eruca.exporting.ranges import Queue
 from eruca.tables import arrow_writer
 from support.command_line import ERUCA, Eruca
 from support.export_service import ExportService, Fault, serving_exports
+from support.table_exports import NOWHERE, end_an_export, exported, failed, offsets, words_of
 from support.tables import Kind, LocalTable
-from support.waiting import wait_until
 
 ROUNDS = int(os.environ.get("ERUCA_CRASH_ROUNDS") or 2)
 
@@ -35,29 +34,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> LocalTable:
 def service() -> Iterator[ExportService]:
     with serving_exports(ExportService(batch_rows=100)) as served:
         yield served
-
-
-def words(service: ExportService, table: LocalTable, topic: str = "orders") -> list[str]:
-    given = ["export", topic, "--to", table.target, "--query", service.url]
-    for name, value in table.options.items():
-        given += ["--table-option", f"{name}={value}"]
-    return given
-
-
-def exported(
-    service: ExportService, table: LocalTable, *more: str, topic: str = "orders"
-) -> dict[str, Any]:
-    done: dict[str, Any] = Eruca("http://127.0.0.1:1").json(*words(service, table, topic), *more)
-    return done
-
-
-def failed(service: ExportService, table: LocalTable, *more: str, code: int = 1) -> str:
-    done = Eruca("http://127.0.0.1:1")(*words(service, table), *more, code=code)
-    return " ".join(done.stderr.split())
-
-
-def offsets(sizes: dict[int, int], topic: str = "orders") -> list[tuple[str, str, int, int]]:
-    return sorted((topic, "broker-a", q, n) for q, size in sizes.items() for n in range(size))
 
 
 def test_each_batch_is_a_commit_and_the_next_run_continues(
@@ -188,7 +164,7 @@ def test_a_run_that_fails_at_its_beginning_publishes_that_it_did(
     exported(service.hold("orders", {0: 10}), table, *metrics)
 
     failing = ["export", "orders", "--to", table.target, *metrics, *more]
-    Eruca("http://127.0.0.1:1")(*failing, code=code)
+    Eruca(NOWHERE)(*failing, code=code)
 
     text = (tmp_path / "eruca.prom").read_text()
     assert f'outcome="{outcome}",target="{table.target}"}} 1.0' in text
@@ -205,7 +181,7 @@ def test_another_export_is_refused_with_a_code_of_its_own(
     def overtake() -> None:
         service.on_records = None
         other = subprocess.run(
-            [str(ERUCA), *words(service, table)], capture_output=True, text=True, check=False
+            [str(ERUCA), *words_of(service, table)], capture_output=True, text=True, check=False
         )
         assert other.returncode == 0, other.stderr
 
@@ -242,8 +218,8 @@ def test_a_catalogue_or_log_that_fails_during_a_batch_is_worth_a_retry(
 def test_a_service_that_is_away_is_worth_a_retry(table: LocalTable, tmp_path: Path) -> None:
     with serving_exports(ExportService()) as service:
         service.hold("orders", {0: 10}).away = ["broker-b"]
-        given = [*words(service, table), "--retry-seconds", "0.5"]
-        done = Eruca("http://127.0.0.1:1")(*given, code=75)
+        given = [*words_of(service, table), "--retry-seconds", "0.5"]
+        done = Eruca(NOWHERE)(*given, code=75)
 
     assert "broker-b" in done.stderr
 
@@ -269,14 +245,14 @@ def test_wrong_usage_is_refused(
 def test_options_of_tables_are_refused_for_files(service: ExportService, tmp_path: Path) -> None:
     file = str(tmp_path / "orders.parquet")
     given = ["export", "orders", "--to", file, "--query", service.url, "--allow-loss"]
-    assert "--allow-loss" in Eruca("http://127.0.0.1:1")(*given, code=2).stderr
+    assert "--allow-loss" in Eruca(NOWHERE)(*given, code=2).stderr
 
 
 def test_a_catalogue_that_cannot_be_opened_is_an_error_with_a_fix(
     service: ExportService, tmp_path: Path
 ) -> None:
     given = ["export", "orders", "--to", "iceberg:lake.db.t", "--query", service.url]
-    said = Eruca("http://127.0.0.1:1")(*given, "--table-option", "type=what", code=1).stderr
+    said = Eruca(NOWHERE)(*given, "--table-option", "type=what", code=1).stderr
     assert "--table-option" in said
 
 
@@ -309,19 +285,8 @@ def test_a_process_that_is_ended_anywhere_loses_and_doubles_nothing(
     print(f"ERUCA_CRASH_SEED={seed}")  # noqa: T201 - pytest shows it when the test fails
     random = Random(seed)
     service.hold("orders", {0: 3_000, 1: 1_500})
-    command = [str(ERUCA), *words(service, table), "--rows-per-batch", "300"]
     for _ in range(ROUNDS):
-        asked = len(service.requests) + random.randrange(3, 9)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            wait_until(lambda: len(service.requests) >= asked or process.poll() is not None)  # noqa: B023
-            try:
-                process.wait(random.uniform(0, 0.1))
-            except subprocess.TimeoutExpired:
-                process.send_signal(stop)
-            _, said = process.communicate()
-        # At its very end, a signal ends the interpreter as if nothing had handled it.
-        assert process.returncode in (128 + stop, -stop, 0), said
-        assert b"Traceback" not in said
+        end_an_export(service, table, stop, random)
     service.hold("orders", {0: 3_010})
 
     exported(service, table)
@@ -333,5 +298,5 @@ def test_the_shown_result_names_what_was_exported(
     service: ExportService, table: LocalTable
 ) -> None:
     service.hold("orders", {0: 10})
-    said = Eruca("http://127.0.0.1:1")(*words(service, table)).stderr
+    said = Eruca(NOWHERE)(*words_of(service, table)).stderr
     assert f"{table.target}: 10 messages in 1 batch" in said

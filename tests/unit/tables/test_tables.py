@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from eruca.exporting.columns import COLUMNS, arrow_schema
+from eruca.exporting.errors import OptionError
 from eruca.tables.batches import Batch, CommitConflictError, TableError
 from eruca.tables.committing import checked_last_batch
-from eruca.tables.targets import opened
+from eruca.tables.targets import check_no_secrets, opened
 from support.tables import Kind, LocalTable, export_batch, export_batches
 
 
@@ -34,23 +35,54 @@ def test_rows_and_record_are_there_together(local: LocalTable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "option"),
+    ("target", "option", "instead"),
     [
-        ("delta:s3://bucket/table", "AWS_SECRET_ACCESS_KEY"),
-        ("iceberg:lake.db.table", "s3.secret-access-key"),
+        ("delta:s3://lake/t", "AWS_SECRET_ACCESS_KEY", "variable AWS_SECRET_ACCESS_KEY"),
+        ("delta:s3://lake/t", "aws_session_token", "variable AWS_SESSION_TOKEN"),
+        ("delta:abfss://x/t", "azure_storage_account_key", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ("iceberg:lake.db.t", "s3.secret-access-key", "LAKE__S3__SECRET_ACCESS_KEY"),
+        ("iceberg:lake.db.t", "token", "variable PYICEBERG_CATALOG__LAKE__TOKEN"),
+        ("iceberg:lake.db.t", "credential", "variable PYICEBERG_CATALOG__LAKE__CREDENTIAL"),
+        ("iceberg:lake.db.t", "header.Authorization", "LAKE__HEADER__AUTHORIZATION"),
     ],
 )
-def test_storage_options_that_data_files_would_not_have_are_refused(
-    target: str, option: str
+def test_secrets_in_options_are_refused_and_not_shown(
+    target: str, option: str, instead: str
 ) -> None:
-    with pytest.raises(TableError, match=rf"storage options \({option}\) apply") as caught:
-        opened(target, arrow_schema(COLUMNS), {option: "a-value"})
+    with pytest.raises(OptionError, match="no secret in the command line") as caught:
+        check_no_secrets(target, {"region": "eu-central-1", option: "a-value"})
+    assert instead in str(caught.value)
     assert "a-value" not in str(caught.value)
 
 
-def test_a_store_that_data_files_cannot_have_is_refused_before_there_is_a_table() -> None:
-    with pytest.raises(TableError, match=r"cannot be opened: ArrowInvalid: .* check the place"):
-        opened("delta:az://container/table", arrow_schema(COLUMNS))
+def test_passwords_in_addresses_are_refused_and_not_shown() -> None:
+    for target, options in [
+        ("delta:s3://key:a-value@lake/t", {}),
+        ("iceberg:lake.db.t", {"uri": "postgresql+psycopg2://me:a-value@localhost/lake"}),
+    ]:
+        with pytest.raises(OptionError) as caught:
+            check_no_secrets(target, options)
+        assert "a-value" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "AWS_FORCE_CREDENTIAL_LOAD",
+        "aws_access_key_id",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "oauth2-server-uri",
+        "header.X-Iceberg-Access-Delegation",
+        "uri",
+    ],
+)
+def test_options_without_secrets_are_taken(option: str) -> None:
+    check_no_secrets("iceberg:lake.db.t", {option: "https://me@catalogue.example:8181/api"})
+
+
+def test_a_store_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(TableError, match=r"cannot be opened: .* check the place"):
+        opened("delta:ftp://host/table", arrow_schema(COLUMNS))
 
 
 def test_of_two_exporters_one_commits(local: LocalTable) -> None:

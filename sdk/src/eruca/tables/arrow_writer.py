@@ -10,19 +10,18 @@ statistics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from eruca.exporting.columns import arrow_schema
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.ranges import Range, pack
+from eruca.tables.files import DataDirectory
 
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024  # of Arrow's memory
 ROW_GROUP_ROWS: Final = 250_000
@@ -67,6 +66,11 @@ class _File:
         self.writer.close()
         self.stream.close()
 
+    def discard(self) -> None:
+        """Close it without the rows that are not in it; an object store has no open files."""
+        self.waiting, self.waiting_bytes, self.waiting_rows = [], 0, 0
+        self.close()
+
 
 class ArrowWriter:
     """Writes the rows of ranges; see :data:`.exporter.WriteRows`.
@@ -81,39 +85,41 @@ class ArrowWriter:
         self._watch = watch
         self._schema = arrow_schema(options.columns)
 
-    def __call__(self, ranges: Sequence[Range], uri: str) -> None:
-        """Write the rows of *ranges* below the directory at *uri*.
+    def __call__(self, ranges: Sequence[Range], to: DataDirectory) -> None:
+        """Write the rows of *ranges* below the directory *to*.
 
         Raises:
             OSError: The file system cannot be written.
             SourceError: The service refused, or messages are lost.
         """
-        files, root = fs.FileSystem.from_uri(uri)
         exports = Exports(self._options)
-        directory = _Directory(files, root, self._schema)
-        with closing(directory):
+        files = _Files(to, self._schema)
+        try:
             topic = ""
             for share in pack(ranges, self._options.partition_rows):
                 if share[0].queue.topic != topic:
-                    directory.close()  # a file has one topic
+                    files.close()  # a file has one topic
                     topic = share[0].queue.topic
                 for batch in exports.read(share):
                     for day, rows in by_day(batch):
-                        directory.file(day).add(rows)
+                        files.of(day).add(rows)
                     self._watch(batch.num_rows)
+            files.close()
+        except BaseException as error:
+            files.discard(error)
+            raise
 
 
-class _Directory:
+class _Files:
     """The open files of one topic, one for each day."""
 
-    def __init__(self, files: fs.FileSystem, root: str, schema: pa.Schema) -> None:
-        self._files = files
-        self._root = root
+    def __init__(self, to: DataDirectory, schema: pa.Schema) -> None:
+        self._to = to
         self._schema = schema
         self._open: dict[str, _File] = {}  # the one used last at the end
         self._count = 0
 
-    def file(self, day: str) -> _File:
+    def of(self, day: str) -> _File:
         """Return the file for rows of a day."""
         file = self._open.pop(day, None)
         if file is not None and file.is_full:
@@ -131,10 +137,20 @@ class _Directory:
         while self._open:
             self._open.pop(next(iter(self._open))).close()
 
+    def discard(self, reason: BaseException) -> None:
+        """Close all files, which are incomplete."""
+        while self._open:
+            file = self._open.pop(next(iter(self._open)))
+            try:
+                file.discard()
+            except OSError as error:  # the reason is the error to report
+                reason.add_note(f"a file could not be closed: {error}")
+
     def _created(self, day: str) -> _File:
-        directory = f"{self._root}/{day}" if day else self._root
-        self._files.create_dir(directory, recursive=True)
-        stream = self._files.open_output_stream(f"{directory}/part-{self._count:05d}.parquet")
+        directory = self._to.below(day) if day else self._to
+        directory.create()
+        path = directory.path_of(f"part-{self._count:05d}.parquet")
+        stream = directory.system.open_output_stream(path)
         self._count += 1
         names = self._schema.names
         writer = pq.ParquetWriter(

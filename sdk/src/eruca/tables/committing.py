@@ -8,31 +8,23 @@ the commit succeeds, its answer is lost the table is read again: it has the batc
 another writer commits first            the table is read again; the batch is committed after it
 another exporter commits first          the last batch is another one: refused, nothing is added
 the catalogue or the storage fails      the run ends, to be repeated: nothing is lost or doubled
+they refuse the credentials             the same, but a person has to look
 ======================================  ==========================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from eruca.exporting.errors import UnavailableError
 from eruca.tables.batches import Batch, CommitConflictError, TableBusyError, TableError
+from eruca.tables.failures import failure_of
+
+if TYPE_CHECKING:
+    from eruca.tables.files import DataDirectory, DataFile
 
 # Other writers, such as a compaction, commit every few seconds at most.
 CONFLICTS_MAX: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file that is to become part of a table."""
-
-    uri: str
-    path: str  # relative to the table's data directory
-    size: int  # bytes
-    rows: int
-    statistics: str  # JSON, as Delta Lake has it
 
 
 class ExportTable(Protocol):
@@ -43,8 +35,8 @@ class ExportTable(Protocol):
         """The table's name in texts."""
 
     @property
-    def data_uri(self) -> str:
-        """The URI of the directory for data files."""
+    def data(self) -> DataDirectory:
+        """The directory for data files."""
 
     @property
     def adopts(self) -> bool:
@@ -93,7 +85,8 @@ def commit_once(
 
     Raises:
         TableBusyError: The table has another batch after *after*.
-        TableError: Other writers commit all the time.
+        TableError: Other writers commit all the time; or the storage or the catalogue refuses
+            the credentials.
         UnavailableError: The table cannot be read or written now; perhaps it has the batch.
     """
     for _ in range(CONFLICTS_MAX):
@@ -114,7 +107,7 @@ def commit_once(
                 return
             if isinstance(error, TableError):
                 raise
-            raise _unavailable(table, error) from error
+            raise failure_of(table.name, error) from error
         return
     raise TableError(
         f"{table.name}: other writers committed {CONFLICTS_MAX} times before this export could;"
@@ -128,13 +121,7 @@ def _read(table: ExportTable) -> Batch | None:
     except TableError:
         raise
     except Exception as error:  # of the formats' libraries, which have no class in common
-        raise _unavailable(table, error) from error
-
-
-def _unavailable(table: ExportTable, error: Exception) -> UnavailableError:
-    return UnavailableError(
-        f"{table.name} failed: {type(error).__name__}: {error}; nothing is lost: run it again"
-    )
+        raise failure_of(table.name, error) from error
 
 
 def _number(batch: Batch | None) -> str:

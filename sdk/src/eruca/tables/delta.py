@@ -6,7 +6,11 @@ add the rows of two exporters after each other.
 The record of a batch is in the log's entry (``commitInfo``). The log is cleaned in time. A
 transaction identifier is kept for ever, and so shows that a record is missing.
 
-Source: Delta Lake protocol, Commit Provenance Information, Transaction Identifiers.
+In an object store, a commit is a conditional request (``If-None-Match: *``). So of two exporters
+one wins, as on a disk.
+
+Source: Delta Lake protocol, Commit Provenance Information, Transaction Identifiers; delta-rs,
+``logstore/default_logstore.rs``.
 """
 
 from __future__ import annotations
@@ -19,13 +23,15 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
+from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from eruca.tables.batches import Batch, CommitConflictError, TableError
 from eruca.tables.columns import missing_columns
-from eruca.tables.committing import DataFile
-from eruca.tables.files import check_storage
+from eruca.tables.failures import text_of
+from eruca.tables.files import DataDirectory, DataFile
+from eruca.tables.s3 import S3_SCHEMES, delta_options
 
 APP_ID: Final = "eruca-export"
 _READ_AT_FIRST: Final = 16  # entries of the log; most often the last one is an export's
@@ -37,7 +43,7 @@ class DeltaExportTable:
     Args:
         location: The table's directory.
         columns: The columns of the export.
-        options: Options for the storage, as deltalake has them.
+        options: Options for the storage, as deltalake has them; besides its environment variables.
         adopts: Take a table that has rows, but no record of its batches.
 
     Raises:
@@ -55,15 +61,20 @@ class DeltaExportTable:
         self.adopts: Final = adopts
         is_path = not urlsplit(location).scheme
         self._uri = Path(location).absolute().as_uri() if is_path else location.rstrip("/")
-        self._options = dict(options or {})
-        if urlsplit(self._uri).scheme != "file":
-            check_storage(self.name, self._options)
-            fs.FileSystem.from_uri(self._uri)  # refuse what it cannot write before the table exists
+        parts = urlsplit(self._uri)
+        if not is_path and (parts.query or parts.fragment or ".." in parts.path.split("/")):
+            raise TableError(
+                f"{self.name}: expected a URI without '?', '#' and '..', such as s3://BUCKET/PATH"
+            )
+        is_s3 = parts.scheme in S3_SCHEMES
+        if is_s3 and not parts.netloc:
+            raise TableError(f"expected delta:s3://BUCKET/PATH, found {self.name}")
+        self._options = delta_options(options or {}) if is_s3 else dict(options or {})
+        self.data: Final = self._data_directory()
         if not DeltaTable.is_deltatable(self._uri, self._options):
             if is_path:
                 Path(location).mkdir(parents=True, exist_ok=True)
-            schema = Schema.from_arrow(columns)
-            DeltaTable.create(self._uri, schema, mode="ignore", storage_options=self._options)
+            self._create(columns)
         self._table = self._read()
         partitions = self._table.metadata().partition_columns
         if partitions:
@@ -81,10 +92,12 @@ class DeltaExportTable:
         """The table's name in texts."""
         return f"delta:{self._uri}"
 
-    @property
-    def data_uri(self) -> str:
-        """The URI of the directory for data files: the table's own."""
-        return self._uri
+    def _data_directory(self) -> DataDirectory:
+        """Return the table's own directory."""
+        if urlsplit(self._uri).scheme == "file":
+            return DataDirectory.of_uri(self._uri)
+        store = fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+        return DataDirectory(store, "", self._uri)
 
     @property
     def is_used(self) -> bool:
@@ -117,6 +130,7 @@ class DeltaExportTable:
 
         Raises:
             CommitConflictError: That version exists.
+            TableError: The table has a feature that delta-rs cannot write.
         """
         actions: list[Any] = [
             AddAction(
@@ -139,7 +153,21 @@ class DeltaExportTable:
                 actions, "append", self._table.schema(), commit_properties=properties
             )
         except CommitFailedError as error:
-            raise CommitConflictError(str(error)) from error
+            if self._read().version() > self._table.version():
+                raise CommitConflictError(str(error)) from error
+            raise TableError(
+                f"{self.name}: {text_of(error)}; if the table has a feature that deltalake cannot"
+                " write, drop it, or export into a new table"
+            ) from error
+
+    def _create(self, columns: pa.Schema) -> None:
+        schema = Schema.from_arrow(columns)
+        try:
+            DeltaTable.create(self._uri, schema, mode="ignore", storage_options=self._options)
+        except CommitFailedError:
+            if not DeltaTable.is_deltatable(self._uri, self._options):
+                raise
+            # another process was faster
 
     def _read(self) -> DeltaTable:
         return DeltaTable(self._uri, storage_options=self._options)

@@ -27,11 +27,12 @@ from eruca.exporting.options import Options
 from eruca.exporting.planner import BatchPlanner
 from eruca.exporting.ranges import Range
 from eruca.tables.batches import Batch, TableError
-from eruca.tables.committing import DataFile, ExportTable, checked_last_batch, commit_once
-from eruca.tables.files import delete_directory, written_files
+from eruca.tables.committing import ExportTable, checked_last_batch, commit_once
+from eruca.tables.failures import failure_of
+from eruca.tables.files import DataDirectory, DataFile, delete_directory, written_files
 
-WriteRows = Callable[[Sequence[Range], str], None]
-"""Writes the rows of ranges as Parquet files below the directory at a URI, which is new.
+WriteRows = Callable[[Sequence[Range], DataDirectory], None]
+"""Writes the rows of ranges as Parquet files below a directory, which is new.
 
 A file has one topic and one day.
 """
@@ -77,9 +78,11 @@ class TableExporter:
             is_over: Called after each batch; if it returns true, that batch was the last.
 
         Raises:
-            TableError: The table has rows but no positions, or the number of rows is wrong.
+            TableError: The table has rows but no positions, the number of rows is wrong, or the
+                storage or the catalogue refuses the credentials.
             TableBusyError: Another export writes to the table.
             SourceError: The service refused, or messages are lost.
+            UnavailableError: A service, the storage or the catalogue failed.
         """
         after = checked_last_batch(self._table)
         self._planner.fix_end()
@@ -110,11 +113,13 @@ class TableExporter:
 
     def _export(self, planned: _Planned, after: Batch | None) -> Batch:
         commit = uuid.uuid4().hex
-        directory = f"eruca-{planned.number:08d}-{commit}"
+        name = f"eruca-{planned.number:08d}-{commit}"
         try:
-            files = self._written(planned, directory)
-        except BaseException:
-            delete_directory(self._table.data_uri, directory)
+            files = self._written(planned, name)
+        except BaseException as error:
+            self._discard(name, error)
+            if isinstance(error, OSError):
+                raise failure_of(self._table.name, error) from error
             raise
         written = sum(one.rows for one in files)
         batch = Batch(
@@ -131,17 +136,25 @@ class TableExporter:
         self.done.count(planned.ranges, written, batch.damaged_rows)
         return batch
 
-    def _written(self, planned: _Planned, directory: str) -> Sequence[DataFile]:
+    def _written(self, planned: _Planned, name: str) -> Sequence[DataFile]:
         if not planned.rows:
             return ()
-        self._write(planned.ranges, f"{self._table.data_uri}/{directory}")
-        files = written_files(self._table.data_uri, directory)
+        data = self._table.data
+        self._write(planned.ranges, data.below(name))
+        files = written_files(data, name)
         written, may_miss = sum(one.rows for one in files), not self._options.fail_on_data_loss
         if written > planned.rows or (written < planned.rows and not may_miss):
             raise TableError(
                 f"expected {planned.rows} rows in batch {planned.number}, found {written}"
             )
         return files
+
+    def _discard(self, name: str, reason: BaseException) -> None:
+        """Delete the files of a batch that failed, as far as the storage allows it."""
+        try:
+            delete_directory(self._table.data.below(name))
+        except OSError as error:  # the reason is the error to report; most often it is the same
+            reason.add_note(f"the files of the batch remain, in {name}: {error}")
 
 
 def _damaged_rows(file: DataFile) -> int:

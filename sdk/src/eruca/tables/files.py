@@ -1,57 +1,90 @@
-"""Data files on their way into a table: what is in them, by their footers."""
+"""Data files on their way into a table: their place, and what is in them, by their footers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
-
-from eruca.tables.batches import TableError
-from eruca.tables.committing import DataFile
 
 _SUFFIX: Final = ".parquet"
 # Readers use the first characters; a longer text would have to be cut, and its maximum raised.
 _TEXT_LENGTH_MAX: Final = 32
 
 
-def check_storage(name: str, options: Iterable[str]) -> None:
-    """Refuse options for an object store, which would not apply to the data files.
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that is to become part of a table."""
 
-    Raises:
-        TableError: There are such options.
+    uri: str
+    path: str  # relative to the table's data directory
+    size: int  # bytes
+    rows: int
+    statistics: str  # JSON, as Delta Lake has it
+
+
+@dataclass(frozen=True, slots=True)
+class DataDirectory:
+    """A directory for data files.
+
+    The file system is the one that the table's own library uses, with the same options and
+    credentials. So a process that can commit can write the files.
+
+    Attributes:
+        system: The file system.
+        path: The directory's path in it; empty for its root.
+        uri: The same place as a URI, for other writers and for the table's entries.
     """
-    names = sorted(options)
-    if names:
-        raise TableError(
-            f"{name}: storage options ({', '.join(names)}) apply to the table's log only, not to"
-            " its data files, which pyarrow writes; set the store's environment variables instead,"
-            " such as AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL, which apply to both"
-        )
+
+    system: fs.FileSystem
+    path: str
+    uri: str
+
+    @classmethod
+    def of_uri(cls, uri: str) -> Self:
+        """Return the directory at a URI that pyarrow knows.
+
+        Raises:
+            pyarrow.ArrowInvalid: It knows none of this scheme.
+        """
+        system, path = fs.FileSystem.from_uri(uri)
+        return cls(system, path.rstrip("/"), uri.rstrip("/"))
+
+    def below(self, name: str) -> Self:
+        """Return a directory in this one; it need not exist."""
+        return type(self)(self.system, self.path_of(name), f"{self.uri}/{name}")
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a file or directory in this one."""
+        return "/".join(part for part in (self.path, name) if part)
+
+    def create(self) -> None:
+        """Create it on a local disk; object stores need no directories."""
+        if isinstance(self.system, fs.LocalFileSystem):
+            self.system.create_dir(self.path, recursive=True)
 
 
-def written_files(data_uri: str, directory: str) -> list[DataFile]:
-    """Return the Parquet files below a directory of a table's data directory.
+def written_files(table: DataDirectory, name: str) -> list[DataFile]:
+    """Return the Parquet files below a directory in a table's data directory.
 
     Raises:
         OSError: The file system cannot be read.
     """
-    files, root = fs.FileSystem.from_uri(data_uri)
-    selector = fs.FileSelector(f"{root}/{directory}", recursive=True, allow_not_found=True)
+    selector = fs.FileSelector(table.path_of(name), recursive=True, allow_not_found=True)
     found = []
-    for info in sorted(files.get_file_info(selector), key=lambda one: one.path):
+    for info in sorted(table.system.get_file_info(selector), key=lambda one: one.path):
         if info.type != fs.FileType.File or not info.path.endswith(_SUFFIX):
             continue
-        path = info.path.removeprefix(root).lstrip("/")
-        with files.open_input_file(info.path) as file:
+        path = info.path.removeprefix(table.path).lstrip("/")
+        with table.system.open_input_file(info.path) as file:
             metadata = pq.ParquetFile(file).metadata
         found.append(
             DataFile(
-                uri=f"{data_uri}/{path}",
+                uri=f"{table.uri}/{path}",
                 path=path,
                 size=info.size,
                 rows=metadata.num_rows,
@@ -61,11 +94,10 @@ def written_files(data_uri: str, directory: str) -> list[DataFile]:
     return found
 
 
-def delete_directory(data_uri: str, directory: str) -> None:
+def delete_directory(directory: DataDirectory) -> None:
     """Delete a directory of files that no table has."""
-    files, root = fs.FileSystem.from_uri(data_uri)
-    if files.get_file_info(f"{root}/{directory}").type == fs.FileType.Directory:
-        files.delete_dir(f"{root}/{directory}")
+    if directory.system.get_file_info(directory.path).type == fs.FileType.Directory:
+        directory.system.delete_dir(directory.path)
 
 
 def statistics_of(metadata: pq.FileMetaData) -> dict[str, Any]:

@@ -16,17 +16,22 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io import ARROW_FILE_IO
+from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.table import Table, TableProperties
 
 from eruca.tables.batches import Batch, CommitConflictError, TableError
 from eruca.tables.columns import missing_columns
-from eruca.tables.committing import DataFile
-from eruca.tables.files import check_storage
+from eruca.tables.files import DataDirectory, DataFile
+from eruca.tables.s3 import iceberg_defaults
 
 _DATA: Final = "data"
-_OF_STORES: Final = ("s3.", "gcs.", "adls.", "hdfs.")  # properties of pyiceberg's FileIO
 
 
 class IcebergExportTable:
@@ -57,8 +62,9 @@ class IcebergExportTable:
             raise TableError(f"expected iceberg:CATALOG.NAMESPACE.TABLE, found {identifier!r}")
         self._identifier = identifier
         self._rest = rest
-        check_storage(self.name, [name for name in options or () if name.startswith(_OF_STORES)])
         self._catalog = load_catalog(catalog_name, **dict(options or {}))
+        for name, text in iceberg_defaults().items():
+            self._catalog.properties.setdefault(name, text)
         try:
             table = self._catalog.load_table(rest)
         except NoSuchTableError:
@@ -76,9 +82,21 @@ class IcebergExportTable:
         return f"iceberg:{self._identifier}"
 
     @property
-    def data_uri(self) -> str:
-        """The URI of the directory for data files."""
-        return f"{self._table.location().rstrip('/')}/{_DATA}"
+    def data(self) -> DataDirectory:
+        """The directory for data files, with the credentials that the catalogue gave for it.
+
+        Raises:
+            TableError: The table's files are not read by pyarrow.
+        """
+        io = self._table.io
+        if not isinstance(io, PyArrowFileIO):
+            raise TableError(
+                f"{self.name}: expected the catalogue's property py-io-impl to be"
+                f" {ARROW_FILE_IO}, found {type(io).__module__}.{type(io).__name__}"
+            )
+        uri = f"{self._table.location().rstrip('/')}/{_DATA}"
+        scheme, host, path = io.parse_location(uri, io.properties)
+        return DataDirectory(io.fs_by_scheme(scheme, host), path, uri)
 
     @property
     def is_used(self) -> bool:
@@ -139,8 +157,13 @@ class IcebergExportTable:
         return self._catalog.load_table(self._rest)
 
     def _created(self, namespace: str, columns: pa.Schema) -> Table:
-        self._catalog.create_namespace_if_not_exists(namespace)
         try:
             return self._catalog.create_table(self._rest, columns)
+        except NoSuchNamespaceError:  # only then, because a user may have no right to create one
+            self._catalog.create_namespace_if_not_exists(namespace)
         except TableAlreadyExistsError:  # by another process
+            return self._catalog.load_table(self._rest)
+        try:
+            return self._catalog.create_table(self._rest, columns)
+        except TableAlreadyExistsError:
             return self._catalog.load_table(self._rest)

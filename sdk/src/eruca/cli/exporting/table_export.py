@@ -52,10 +52,12 @@ async def export_to_table(session: Session, request: TableRequest) -> int:
     from eruca.exporting.errors import OptionError, SourceError, UnavailableError
     from eruca.exporting.job_metrics import MetricTargets, measured
     from eruca.tables.batches import TableBusyError, TableError
+    from eruca.tables.targets import check_no_secrets
 
     places = MetricTargets(request.metrics_file, request.push_gateway)
     try:
         places.check()
+        check_no_secrets(request.target, request.table_options)
         with measured("export", request.target, places, _outcome_of) as run:
             urls = await _query_urls(session, request.query_url)
             options = _options(session, request, urls)
