@@ -193,7 +193,7 @@ def test_avro_becomes_columns_that_all_readers_read(
         assert bytes(row["body"]) == FOREIGN.get(offset, avro(offset))
         assert (row["reject_reason"] is None) == (offset not in FOREIGN)
         assert row["body_id"] == (None if offset in FOREIGN else offset)
-    assert rows[13]["reject_reason"] == "1 bytes follow the record"
+    assert rows[13]["reject_reason"] == "bytes behind the record: 1"
     assert rows[11]["reject_reason"].startswith("field price: ")
     assert rows[9]["body_buyer"].asDict() == {"name": "Zoë", "since": date(2026, 11, 28)}
     assert rows[9]["body_choice"].asDict() == {"member0": None, "member1": 9}

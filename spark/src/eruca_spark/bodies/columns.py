@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
 from eruca.exporting.columns import DAMAGE
@@ -73,8 +73,9 @@ def _decoded(schema: BodySchema, described: Mapping[str, pa.DataType]) -> Column
     def decode(bodies: pa.Array) -> pa.Array:
         return decoder.decoded(bodies)
 
-    with_reason = struct.add(REASON, "string")
-    decoded: Column = arrow_udf(decode, with_reason, ArrowUDFType.SCALAR)(f.col("body"))
+    # Spark takes the kind of function from the annotations, and warns of any other way.
+    function = arrow_udf(decode, struct.add(REASON, "string"))  # type: ignore[call-overload]
+    decoded: Column = function(f.col("body"))
     return decoded
 
 

@@ -219,7 +219,7 @@ def test_a_body_that_ends_anywhere_is_refused() -> None:
     [
         ("int", b"", "field f0: the body ends in it"),
         ("int", b"\x80", "field f0: the body ends in it"),
-        ("int", b"\x02\x02", "1 bytes follow the record"),
+        ("int", b"\x02\x02", "bytes behind the record: 1"),
         (
             "int",
             b"\x80\x80\x80\x80\x10",

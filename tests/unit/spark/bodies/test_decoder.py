@@ -52,7 +52,7 @@ def test_a_body_without_a_header_is_one_record_of_the_schema() -> None:
         (7, None, None),
         (None, None, None),
         (None, None, "field id: the body ends in it"),
-        (None, None, "1 bytes follow the record"),
+        (None, None, "bytes behind the record: 1"),
     ]
 
 
@@ -60,7 +60,7 @@ def test_a_header_where_none_is_expected_is_named_with_the_option_that_reads_it(
     [(_, _, reason)] = decoded(Description("avro", {"": V1}), with_id(17, avro(V1, id=7)))
 
     assert reason == (
-        "5 bytes follow the record (or the body begins with schema id 17: use --body-schema"
+        "bytes behind the record: 5 (or the body begins with schema id 17: use --body-schema"
         " 17=FILE)"
     )
 

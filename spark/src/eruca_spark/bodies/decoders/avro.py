@@ -114,7 +114,7 @@ class AvroSchema:
         except RecursionError as error:
             raise BodyError("the body is nested too deeply") from error
         if end != len(body):
-            raise BodyError(f"{len(body) - end} bytes follow the record")
+            raise BodyError(f"bytes behind the record: {len(body) - end}")
         record: dict[str, Any] = values
         return record
 
