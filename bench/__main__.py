@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
@@ -61,24 +62,15 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
 }
 
 
-def spark(report: Report, _seconds: float, *, rows: int) -> None:
-    """Measure exports by Spark if it is installed; it is large and optional."""
+BY_SPARK: Final = {"spark": "spark_rows", "lake": "lake_rows", "segments": "segment_rows"}
+
+
+def by_spark(suite: str, report: Report, _seconds: float, *, rows: int) -> None:
+    """Measure a suite if Spark is installed; it is large and optional."""
     if find_spec("pyspark") is None:
-        report.figure("Spark", "skipped: pyspark is not installed")
+        report.figure(suite, "skipped: pyspark is not installed")
         return
-    from bench import spark_rows
-
-    spark_rows.run(report, rows)
-
-
-def segments(report: Report, _seconds: float, *, rows: int) -> None:
-    """Measure segments read by Spark if it is installed."""
-    if find_spec("pyspark") is None:
-        report.figure("segments", "skipped: pyspark is not installed")
-        return
-    from bench import segment_rows
-
-    segment_rows.run(report, rows)
+    import_module(f"bench.{BY_SPARK[suite]}").run(report, rows)
 
 
 def main(
@@ -88,7 +80,7 @@ def main(
         int,
         typer.Option(
             min=100_000,
-            help="messages for query, size, spark and segments; see bench/README.md",
+            help="messages for query, size, spark, lake and segments; see bench/README.md",
         ),
     ] = ROWS,
     kills: Annotated[
@@ -104,8 +96,7 @@ def main(
         **SUITES,
         "query": partial(query_rows.run, rows=rows),
         "size": partial(size_rows.run, rows=rows),
-        "spark": partial(spark, rows=rows),
-        "segments": partial(segments, rows=rows),
+        **{suite: partial(by_spark, suite, rows=rows) for suite in BY_SPARK},
         "failover": partial(failover_rows.run, kills=kills),
     }
     chosen = suites or list(runs)

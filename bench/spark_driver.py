@@ -16,10 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench import ndjson_source
-from eruca.exporting.columns import COLUMNS
+from eruca.exporting.columns import COLUMNS, arrow_schema
+from eruca.tables.targets import opened
 from eruca_spark.export import run_export
 from eruca_spark.parquet import WRITER_OPTIONS
 from eruca_spark.session import spark_session
+from eruca_spark.table_export import table_exporter
 
 MASTER: Final = "local[2]"
 _DDL: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
@@ -60,6 +62,10 @@ def do(spark: SparkSession, job: Mapping[str, Any]) -> None:
     """Run a job."""
     if job["to"] == "lake":
         run_export(spark, job["target"], job["options"])
+        return
+    if job["to"] == "table":
+        table = opened(job["target"], arrow_schema(COLUMNS), job["table_options"])
+        table_exporter(lambda: spark, table, job["options"]).run()
         return
     rows = _SOURCES[job["from"]](spark, job)
     if job["to"] == "nothing":

@@ -11,14 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
+from typer.testing import CliRunner, Result
 
 from eruca.exporting.columns import COLUMNS
+from eruca.exporting.errors import OptionError, SourceError
 from eruca.exporting.exported import Exported
 from eruca.exporting.ranges import Queue
-from eruca_spark.export import run_export, waiting_rows
+from eruca_spark.export import finds_nothing, run_export, waiting_rows
 from eruca_spark.failures import reason_of
 from eruca_spark.lake import Lake, chain_faults, read_lake
 from eruca_spark.lake_files import LakeBusyError, LocalFiles
+from eruca_spark.main import app
 from support.export_service import ExportService, Fault, Refusal
 from support.spark import files_of, planners, raw_offsets, readers, until_none
 
@@ -108,6 +111,45 @@ def test_nothing_to_export_leaves_an_empty_lake(
 
     assert raw_offsets(tmp_path) == []
     assert read_lake(spark, str(tmp_path)).count() == 0
+
+
+def test_a_run_that_finds_nothing_new_starts_no_spark(
+    spark: SparkSession,
+    service: ExportService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    export(spark, service.hold("orders", {0: 10, 1: 5}), tmp_path, maxRowsPerTrigger="8")
+    monkeypatch.delattr("eruca_spark.export_command.interruptible_session")
+
+    def again(topic: str, *more: str) -> Result:
+        words = ["export", str(tmp_path), "--topic", topic, "--url", service.url, *more]
+        return CliRunner().invoke(app, words)
+
+    done = again("orders")
+    divided = again("orders", "--partition-by", "topic,hour")
+    service.hold("invoices", {0: 1})
+    of_another = again("invoices")
+
+    assert (done.exit_code, done.output) == (0, f"{tmp_path} has 15 messages in 2 batches\n")
+    assert isinstance(divided.exception, OptionError)
+    assert isinstance(of_another.exception, SourceError)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_run_with_a_batch_under_way_or_new_messages_needs_spark(
+    spark: SparkSession, service: ExportService, tmp_path: Path, is_committed: bool
+) -> None:
+    export(spark, service.hold("orders", {0: 10}), tmp_path)
+    given = {"url": service.url, "topic": "orders"}
+    before = finds_nothing(Lake(None, str(tmp_path)), given)
+    if is_committed:
+        service.hold("orders", {0: 11})
+    else:
+        forget_commit(tmp_path, 0)
+
+    assert before
+    assert not finds_nothing(Lake(None, str(tmp_path)), given)
 
 
 def test_a_batch_killed_before_its_manifest_is_written_again(

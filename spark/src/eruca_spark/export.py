@@ -24,12 +24,13 @@ from eruca.exporting.columns import DAMAGE, SCHEMA_VERSION
 from eruca.exporting.exported import Exported, Watch
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
+from eruca.exporting.planner import BatchPlanner
 from eruca.exporting.ranges import Range
 from eruca_spark.bodies.columns import check_described, with_body_columns
 from eruca_spark.bodies.given import INFER
 from eruca_spark.bodies.json_bodies import inferred_schema
 from eruca_spark.bodies.schema import NO_SCHEMA, REASON, BodySchema, settled_schema
-from eruca_spark.checkpoint import query_id, ranges_of
+from eruca_spark.checkpoint import finished_position, query_id, ranges_of
 from eruca_spark.lake import REJECTED, Lake, LakeError, Manifest, is_another
 from eruca_spark.layout import settled_layout
 from eruca_spark.parquet import WRITER_OPTIONS, parquet_settings
@@ -88,15 +89,7 @@ def run_export(
     lake = Lake(spark, lake_root)
     done = LakeExported()
     with lake.files.locked():
-        lake.delete_abandoned()
-        lake.layout = settled_layout(
-            lake.files, partition_by, target_file_mib, is_new=not lake.exists
-        )
-        if isinstance(body_schema, BodySchema):
-            lake.schema = settled_schema(lake.files, body_schema)
-        elif body_schema == INFER:
-            lake.schema.check_format(NO_SCHEMA)
-        check_described(lake.schema)
+        _settle(lake, partition_by, target_file_mib, body_schema)
         rows = spark.readStream.format("eruca").options(**options).load()
         batches = BatchWriter(lake, options, done, infers=body_schema == INFER)
         writer = rows.writeStream.foreachBatch(batches)
@@ -119,6 +112,57 @@ def run_export(
                     raise
     watch(done)
     return done
+
+
+def finds_nothing(
+    lake: Lake,
+    options: Mapping[str, str],
+    *,
+    partition_by: str | None = None,
+    target_file_mib: int | None = None,
+    body_schema: BodySchema | Literal["infer"] | None = None,
+) -> bool:
+    """Tell without Spark whether :func:`run_export` would find nothing new.
+
+    This is known if Spark's checkpoint has no batch under way, and the source plans none after it.
+
+    Args:
+        lake: A lake on this machine.
+        options: As there.
+        partition_by: As there.
+        target_file_mib: As there.
+        body_schema: As there.
+
+    Raises:
+        LakeBusyError: As there.
+        LakeError: As there.
+        OptionError: As there.
+        SourceError: The source refuses the position, or there was no answer.
+    """
+    with lake.files.locked():
+        position = finished_position(lake.files)
+        if position is None:
+            return False
+        _settle(lake, partition_by, target_file_mib, body_schema)
+        planner = BatchPlanner(Options.parse(options))
+        planner.fix_end()
+        return planner.next(position, None) == position
+
+
+def _settle(
+    lake: Lake,
+    partition_by: str | None,
+    target_file_mib: int | None,
+    body_schema: BodySchema | Literal["infer"] | None,
+) -> None:
+    """Let an export begin: check that it fits the lake, and clean up after killed ones."""
+    lake.delete_abandoned()
+    lake.layout = settled_layout(lake.files, partition_by, target_file_mib, is_new=not lake.exists)
+    if isinstance(body_schema, BodySchema):
+        lake.schema = settled_schema(lake.files, body_schema)
+    elif body_schema == INFER:
+        lake.schema.check_format(NO_SCHEMA)
+    check_described(lake.schema)
 
 
 def _run(

@@ -32,9 +32,9 @@ from eruca_spark.command_options import (
     pairs_of,
     source_options,
 )
-from eruca_spark.export import LakeExported, run_export, waiting_rows
+from eruca_spark.export import LakeExported, finds_nothing, run_export, waiting_rows
 from eruca_spark.lake import Lake, LakeError
-from eruca_spark.lake_files import LakeBusyError
+from eruca_spark.lake_files import LakeBusyError, is_local
 from eruca_spark.layout import Layout
 from eruca_spark.outcomes import (
     DONE,
@@ -189,19 +189,18 @@ def export(
                 is_quiet=output == "json",
             )
         else:
-            with interruptible_session("export", master, conf) as spark:
-                done, held = _to_lake(
-                    spark,
-                    target.removeprefix(PARQUET),
-                    options,
-                    partition_by=partition_by,
-                    target_file_mib=target_file_mib,
-                    body_schema=bodies,
-                    every_seconds=every_seconds,
-                    interrupted=interrupted,
-                    looked=looked,
-                    is_quiet=output == "json",
-                )
+            done, held = _to_lake(
+                target.removeprefix(PARQUET),
+                options,
+                (master, conf),
+                partition_by=partition_by,
+                target_file_mib=target_file_mib,
+                body_schema=bodies,
+                every_seconds=every_seconds,
+                interrupted=interrupted,
+                looked=looked,
+                is_quiet=output == "json",
+            )
         document = export_document(target, done, is_interrupted=interrupted.is_set())
         run.ended(document)
     if output == "json":
@@ -259,9 +258,9 @@ def _check_lake_options(
 
 
 def _to_lake(
-    spark: SparkSession,
-    lake: str,
+    root: str,
     options: dict[str, str],
+    session: tuple[str | None, list[str] | None],
     *,
     partition_by: str | None,
     target_file_mib: int | None,
@@ -271,24 +270,41 @@ def _to_lake(
     looked: Callable[[Exported], None],
     is_quiet: bool,
 ) -> tuple[Exported, str]:
-    total = waiting_rows(Lake(spark, lake), options)
-    with RowsBar(output_console(), total, is_quiet=is_quiet) as bar:
-        done = run_export(
-            spark,
+    """Export to a lake; for one on this machine, Spark starts only if there is something new."""
+    if every_seconds is None and is_local(root):
+        lake = Lake(None, root)
+        if lake.exists and finds_nothing(
             lake,
             options,
             partition_by=partition_by,
             target_file_mib=target_file_mib,
             body_schema=body_schema,
-            every_seconds=every_seconds,
-            watch=lambda done: bar.show(done.rows),
-            is_over=interrupted.is_set,
-            looked=looked if every_seconds is not None else lambda _: None,
-        )
-    manifests = Lake(spark, lake).manifests()
+        ):
+            return LakeExported(), _held_by(lake)
+    with interruptible_session("export", *session) as spark:
+        lake = Lake(spark, root)
+        total = waiting_rows(lake, options)
+        with RowsBar(output_console(), total, is_quiet=is_quiet) as bar:
+            done = run_export(
+                spark,
+                root,
+                options,
+                partition_by=partition_by,
+                target_file_mib=target_file_mib,
+                body_schema=body_schema,
+                every_seconds=every_seconds,
+                watch=lambda done: bar.show(done.rows),
+                is_over=interrupted.is_set,
+                looked=looked if every_seconds is not None else lambda _: None,
+            )
+        return done, _held_by(lake)
+
+
+def _held_by(lake: Lake) -> str:
+    manifests = lake.manifests()
     rows = counted(sum(one.rows - one.dropped_rows for one in manifests), "message")
     batches = counted(sum(one.batch - one.first + 1 for one in manifests), "batch", "batches")
-    return done, f"{lake} has {rows} in {batches}"
+    return f"{lake.root} has {rows} in {batches}"
 
 
 def _to_table(

@@ -206,9 +206,14 @@ class Catalogue:
 
 
 class Lake(Catalogue):
-    """A lake's catalogue, and operations on its directories."""
+    """A lake's catalogue, and operations on its directories.
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    Args:
+        spark: A session; None: the lake is on this machine.
+        root: A path or a URI.
+    """
+
+    def __init__(self, spark: SparkSession | None, root: str) -> None:
         self.root = root.rstrip("/")
         super().__init__(lake_files(spark, self.root))
         self.layout = stored_layout(self.files) or Layout()

@@ -63,11 +63,16 @@ class LakeFiles(Protocol):
         """Keep readers waiting, if none holds the lake."""
 
 
-def lake_files(spark: SparkSession, root: str) -> LakeFiles:
-    """Return the files below *root*, a path or a URI."""
-    scheme = urlsplit(root).scheme
-    if scheme in ("", "file"):
-        return LocalFiles(Path(urlsplit(root).path if scheme else root).absolute())
+def is_local(root: str) -> bool:
+    """Tell whether *root*, a path or a URI, is on this machine."""
+    return urlsplit(root).scheme in ("", "file")
+
+
+def lake_files(spark: SparkSession | None, root: str) -> LakeFiles:
+    """Return the files below *root*, a path or a URI; only those on this machine need no Spark."""
+    if is_local(root):
+        return LocalFiles(Path(urlsplit(root).path if urlsplit(root).scheme else root).absolute())
+    assert spark is not None, f"{root} is not on this machine"
     return HadoopFiles(spark, root)
 
 
