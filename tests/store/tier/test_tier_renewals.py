@@ -215,6 +215,27 @@ async def test_a_damaged_segment_holds_up_no_other_and_is_renewed_once_it_is_sou
     await tiering.close()
 
 
+async def test_a_segment_with_too_many_keys_is_renewed_once_and_named(
+    store: MessageStore,
+    clock: ManualClock,
+    old_tier: FaultyRepository,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sides, "KEYS_MAX", 0)
+    for _ in range(2):
+        tiering = await opened_tier(store, clock, old_tier)
+        await brought_up(tiering)
+        await delete_local(store, tiering)
+        last = tiering.renewals.count
+        await tiering.close()
+
+    assert last == 0, "the second start has nothing to do"
+    assert all(one.side_upload for one in latest(old_tier, store.state.log_id).segments)
+    tiering = await opened_tier(store, clock, old_tier)
+    assert (await find(store, "all")).without_keys
+    await tiering.close()
+
+
 async def test_without_room_for_a_segment_none_is_fetched(
     store: MessageStore, clock: ManualClock, old_tier: FaultyRepository
 ) -> None:
