@@ -7,9 +7,9 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -27,7 +27,7 @@ SPARK_SUBMIT: Final = SPARK_HOME / "bin" / "spark-submit"
 _SPARK_CLASS: Final = SPARK_HOME / "bin" / "spark-class"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
-_LOOPBACK: Final = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+_FREE_PORTS: Final = ("--port", "0", "--webui-port", "0")
 _START_SECONDS: Final = 120.0
 _EXECUTOR_PYTHON: Final = """#!/bin/sh
 PYTHONPATH="$PYTHONPATH:{packages}" exec "{python}" -S "$@"
@@ -40,19 +40,25 @@ class StandaloneSpark:
 
     master: str  # its URL
     worker_dir: Path  # a folder for each application, and in it one for each executor
-    worker_pid: int
+    worker_pid: int  # the first one's
 
 
 @contextmanager
-def standalone_spark(directory: Path) -> Iterator[StandaloneSpark]:
-    """Yield a master, and a worker of two cores; all that they have started ends with them."""
+def standalone_spark(
+    directory: Path, *, hosts: Sequence[str] = ("127.0.0.1",), cores: int = 2
+) -> Iterator[StandaloneSpark]:
+    """Yield a master, and a worker for each host; all that they have started ends with them."""
     worker_dir = directory / "worker"
-    size = ("--cores", "2", "--memory", "1g", "--work-dir", str(worker_dir))
-    with (
-        _daemon(_MASTER, ready=r"Starting Spark master at (\S+)") as (_, master),
-        _daemon(_WORKER, *size, master, ready=r"Successfully registered with master") as (pid, _),
-    ):
-        yield StandaloneSpark(master, worker_dir, pid)
+    size = ("--cores", str(cores), "--memory", "1g", "--work-dir", str(worker_dir))
+    registered = r"Successfully registered with master"
+    with ExitStack() as stack:
+        started = _daemon(_MASTER, ready=r"Starting Spark master at (\S+)")
+        _, master = stack.enter_context(started)
+        pids = [
+            stack.enter_context(_daemon(_WORKER, *size, master, ready=registered, host=host))[0]
+            for host in hosts
+        ]
+        yield StandaloneSpark(master, worker_dir, pids[0])
 
 
 def cluster_environment() -> dict[str, str]:
@@ -84,10 +90,12 @@ def python_without_the_source(directory: Path) -> Path:
 
 
 @contextmanager
-def _daemon(name: str, *arguments: str, ready: str) -> Iterator[tuple[int, str]]:
+def _daemon(
+    name: str, *arguments: str, ready: str, host: str = "127.0.0.1"
+) -> Iterator[tuple[int, str]]:
     """Yield a daemon's process id, and the last of what *ready* finds in what it says."""
     with subprocess.Popen(
-        [_SPARK_CLASS, name, *_LOOPBACK, *arguments],
+        [_SPARK_CLASS, name, "--host", host, *_FREE_PORTS, *arguments],
         env=cluster_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
