@@ -147,6 +147,48 @@ def test_a_named_write_that_failed_is_completed_and_says_what_is_stored(
     assert bodies(spark, cluster, topic) == Counter(f"order {n}" for n in range(3_000))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (4, 1, "had more than this one's 1 partitions: its message 'load-4-1-1-0-0' of"),
+        (1, 2, "earlier attempt of partition 0 had more rows: its message 'load-1-2-0-2-0'"),
+        (2, 4, "earlier attempt of partition 0 had more rows|an earlier attempt sent other rows"),
+    ],
+)
+def test_a_named_write_that_runs_again_in_other_partitions_is_an_error(  # noqa: PLR0917 - fixtures
+    spark: SparkSession, cluster: ExportCluster, topic: str, before: int, after: int, told: str
+) -> None:
+    """Each of the first partitions is whole batches, so its part of the second is known."""
+    named = {"topic": topic, "idempotencyPrefix": f"load-{before}-{after}"}
+    write(orders(spark, 4_000, before), cluster, **named)
+
+    with pytest.raises(PySparkException, match=told) as failed:
+        write(orders(spark, 4_000, after), cluster, **named)
+    assert "idempotencyKeyColumn" in str(failed.value)
+
+
+def test_a_micro_batch_that_runs_again_in_fewer_partitions_is_an_error(
+    spark: SparkSession, cluster: ExportCluster, topic: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        orders(spark, 1_000, 1).write.parquet(str(tmp_path / "in" / str(number)))
+    files = spark.readStream.schema("body string, key string").parquet(str(tmp_path / "in" / "*"))
+    checkpoint = tmp_path / "checkpoint"
+    setting = "spark.sql.files.openCostInBytes"
+    try:
+        spark.conf.set(setting, str(128 * 1024 * 1024))  # a task for each file
+        stream(files, cluster, checkpoint, topic=topic)
+        assert count(cluster, topic) == 3_000
+        for commit in (checkpoint / "commits").iterdir():
+            commit.unlink()
+        spark.conf.unset(setting)
+        with pytest.raises(PySparkException, match="had more than this one's 1 partitions"):
+            stream(files.coalesce(1), cluster, checkpoint, topic=topic)
+        stream(files.coalesce(1), cluster, checkpoint, topic=topic, failOnDoubledRows="false")
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_a_micro_batch_that_runs_again_is_stored_once(
     spark: SparkSession, cluster: ExportCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -147,13 +147,21 @@ class TopicSender:
         twin._urls = dict(self._urls)
         return twin
 
-    def send(self, queue: Queue, ids: Sequence[str], messages: Sequence[bytes]) -> bool:
+    def send(
+        self,
+        queue: Queue,
+        ids: Sequence[str],
+        messages: Sequence[bytes],
+        *,
+        next_id: str | None = None,
+    ) -> bool:
         """Store messages in one queue; return False if they had been stored before.
 
         Args:
             queue: One of the queues.
             ids: The messages' ids; the first one is the idempotency key.
             messages: Their JSON, at least one, each with its id.
+            next_id: The id that one more message under the key would have; None: ids tell nothing.
 
         Raises:
             RefusedError: A broker refused the messages, or other messages were sent under the key.
@@ -168,6 +176,12 @@ class TopicSender:
             if is_there and not self._may_be_forgotten(found):
                 break  # the broker itself compares
             self._check_same(name, ids, messages)
+            if next_id is not None and self._stored(name, next_id) is not None:
+                raise RefusedError(
+                    f"{name} has more messages of topic {self._topic} under {ids[0]!r}: {next_id!r}"
+                    " follows them there",
+                    KEY_REUSED,
+                )
             return False
         body = b'{"messages": [%b]}' % b", ".join(messages)
         escaped = ids[0].replace("\\", "\\\\").replace('"', '\\"')
@@ -179,6 +193,13 @@ class TopicSender:
             {"idempotency-key": f'"{escaped}"'},
         )
         return _REPLAYED_HEADER not in headers
+
+    def holder(self, message_id: str) -> str | None:
+        """Return a broker that has the message with an id; None if there is none."""
+        for name in list(self._urls):
+            if self._stored(name, message_id) is not None:
+                return name
+        return None
 
     def close(self) -> None:
         """Close the connections."""

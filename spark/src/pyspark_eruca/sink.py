@@ -15,6 +15,11 @@ not for rows after a shuffle. If the order changes, the sink does not send twice
 other content under a known key, and the write fails. With ``idempotencyKeyColumn`` neither the
 order nor the partition matters; each row is then a request of its own.
 
+Rows that have moved to another partition have other ids, and are stored again. An earlier attempt
+with another division leaves messages that no task of this one comes to: behind the last batch of a
+partition, which each task looks for, or of partitions behind the last one, which only the driver
+can look for, at the commit. Both are errors (``failOnDoubledRows``).
+
 Source: Spark 4.3, ``MicroBatchExecution`` (the local properties of query and batch).
 """
 
@@ -23,7 +28,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -38,22 +43,25 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from eruca.exporting.errors import OptionError, SourceError
-from pyspark_eruca.sending import TopicRoute, TopicSender
+from pyspark_eruca.sending import Connections, TopicRoute, TopicSender
 from pyspark_eruca.sink_columns import SinkColumns
 from pyspark_eruca.sink_options import SinkOptions
-from pyspark_eruca.sink_sender import SinkSender
+from pyspark_eruca.sink_sender import SinkSender, raise_or_tell
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_MORE_PARTITIONS_MIN: Final = 16  # partitions of an earlier run that are looked for, at least
 _ROWS_AT_ONCE: Final = 256  # rows as Python objects; a batch of Spark's may have 10 000
 
 
 class Sent(WriterCommitMessage):
     """The result of a task."""
 
-    def __init__(self, sent: int, known: int) -> None:
+    def __init__(self, sent: int, known: int, prefix: str, topics: Sequence[str]) -> None:
         self.sent = sent
         self.known = known
+        self.prefix = prefix  # of the write's keys
+        self.topics = topics
 
 
 class SinkWriter(DataSourceArrowWriter):
@@ -80,11 +88,18 @@ class SinkWriter(DataSourceArrowWriter):
             prefix=self._prefix,
             partition=context.partitionId(),
             route=self._route,
+            checks_division=self._options.prefix is not None,
         )
-        return _sent(sender, iterator)
+        return _sent(sender, self._prefix, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Report the counts."""
+        """Report the counts.
+
+        Raises:
+            SourceError: An earlier run of the named write had more partitions.
+        """
+        if self._options.prefix is not None:
+            _check_partitions(self._options, self._route, messages)
         if self._options.summary_file:
             sent, known = _counts(messages)
             summary = {"sent": sent, "skipped": known, "prefix": self._prefix}
@@ -119,17 +134,25 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
                 " repeated micro-batch are known; use Spark 4.3, or write in foreachBatch with the"
                 " option idempotencyPrefix"
             )
+        prefix = f"{query}-{batch}"
         sender = SinkSender(
             self._options,
             self._columns,
-            prefix=f"{query}-{batch}",
+            prefix=prefix,
             partition=context.partitionId(),
             route=self._route,
+            checks_division=self._options.key_column is None,
         )
-        return _sent(sender, iterator)
+        return _sent(sender, prefix, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - as Spark's
-        """Do nothing: every message is stored."""
+        """Check that no earlier run of the micro-batch had more partitions.
+
+        Raises:
+            SourceError: One had.
+        """
+        if self._options.key_column is None:
+            _check_partitions(self._options, self._route, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - as Spark's
         """Report what is stored all the same; the micro-batch will run again."""
@@ -145,14 +168,40 @@ def _route(options: SinkOptions) -> TopicRoute | None:
     return TopicSender(options, options.topic).route if options.topic is not None else None
 
 
-def _sent(sender: SinkSender, batches: Iterator[pa.RecordBatch]) -> Sent:
+def _sent(sender: SinkSender, prefix: str, batches: Iterator[pa.RecordBatch]) -> Sent:
     with closing(sender):
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
                 rows: list[dict[str, Any]] = batch.slice(start, _ROWS_AT_ONCE).to_pylist()
                 sender.send(rows)
         sender.flush()
-    return Sent(sender.sent, sender.known)
+    return Sent(sender.sent, sender.known, prefix, sender.topics)
+
+
+def _check_partitions(
+    options: SinkOptions, route: TopicRoute | None, messages: list[WriterCommitMessage | None]
+) -> None:
+    """Raise SourceError if an earlier run of this write had more partitions than this one.
+
+    Only the driver knows how many there are, and only now. It looks for the first messages of as
+    many partitions more.
+    """
+    done = [message for message in messages if isinstance(message, Sent)]
+    count = len(messages)
+    connections = Connections(options)
+    with closing(connections):
+        for name in sorted({topic for one in done for topic in one.topics}):
+            topic = TopicSender(options, name, route=route, connections=connections)
+            for partition in range(count, count + max(count, _MORE_PARTITIONS_MIN)):
+                first_id = f"{done[0].prefix}-{partition}-0-0"
+                if (broker_name := topic.holder(first_id)) is not None:
+                    raise_or_tell(
+                        options,
+                        f"an earlier run of write {done[0].prefix} had more than this one's"
+                        f" {count} partitions: its message {first_id!r} of topic {name} is at"
+                        f" {broker_name}",
+                    )
+                    break
 
 
 def _counts(messages: list[WriterCommitMessage | None]) -> tuple[int, int]:

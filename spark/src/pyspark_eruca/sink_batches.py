@@ -93,6 +93,10 @@ class Batches:
             # The first of the largest: the same one whenever the same rows come.
             yield self._taken(max(self._lanes, key=lambda one: self._lanes[one].size))
 
+    def count(self, topic: str) -> int:
+        """Return the number of a topic's batches so far."""
+        return self._taken_counts[topic]
+
     def rest(self) -> Iterator[Batch]:
         """Yield the remaining batches."""
         for lane, waiting in self._lanes.items():

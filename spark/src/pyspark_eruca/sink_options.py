@@ -20,6 +20,7 @@ SINK_OPTIONS: Final = (
     "idempotencyPrefix",
     "idempotencyKeyColumn",
     "idempotencyWindowSeconds",
+    "failOnDoubledRows",
     "summaryFile",
     "retrySeconds",
     "timeoutSeconds",
@@ -42,6 +43,7 @@ class SinkOptions:
     prefix: str | None  # the beginning of all idempotency keys; None: a new one
     key_column: str | None  # of a row's own idempotency key
     window_seconds: float  # how long brokers know an idempotency key
+    fail_on_doubled: bool  # if an earlier attempt had other partitions; else it is reported
     summary_file: str | None
     patience_seconds: float
     timeout_seconds: float
@@ -77,6 +79,7 @@ class SinkOptions:
             prefix=prefix,
             key_column=key_column,
             window_seconds=texts.seconds("idempotencyWindowSeconds", IDEMPOTENCY_WINDOW_DEFAULT),
+            fail_on_doubled=texts.flag("failOnDoubledRows", default=True),
             summary_file=texts.text("summaryFile"),
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),

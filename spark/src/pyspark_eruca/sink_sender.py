@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,22 @@ _REUSED_FIX: Final = (
 )
 
 
+def raise_or_tell(options: SinkOptions, found: str) -> None:
+    """Report rows that two attempts have divided differently.
+
+    Raises:
+        SourceError: The options do not allow it.
+    """
+    text = (
+        f"{found}. So rows may be in the topic twice, and nothing takes them back. Keep the"
+        " division into partitions until a write is complete, or name a column of unique values in"
+        " the option idempotencyKeyColumn"
+    )
+    if options.fail_on_doubled:
+        raise SourceError(f"{text}; to continue all the same, set failOnDoubledRows=false")
+    print(text, file=sys.stderr)
+
+
 class _Outcome(NamedTuple):
     """The result of sending a batch."""
 
@@ -50,6 +67,7 @@ class SinkSender:
         prefix: The beginning of the keys of this write; unused if rows have keys of their own.
         partition: The partition's number.
         route: Of the topic in the options, for all attempts; None: each looks up its topics.
+        checks_division: Whether an earlier run may have sent rows under the same keys.
     """
 
     def __init__(
@@ -60,7 +78,9 @@ class SinkSender:
         prefix: str,
         partition: int,
         route: TopicRoute | None = None,
+        checks_division: bool = False,
     ) -> None:
+        self._checks_division = checks_division
         self._options = options
         self._columns = columns
         self._prefix = prefix
@@ -109,12 +129,38 @@ class SinkSender:
         for batch in self._batches.rest():
             self._send(batch, self._keys_of(batch))
         self._send_keyed()
+        if self._checks_division:
+            self._check_division()
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the rows, and that of the options."""
+        return sorted({*self._topics, *filter(None, [self._options.topic])})
 
     def close(self) -> None:
         """Close the connections."""
         self._threads.shutdown()
         for connections in (self._connections, *self._of_twins):
             connections.close()
+
+    def _check_division(self) -> None:
+        """Raise SourceError if an earlier attempt of this partition had more rows.
+
+        Its batches have the numbers from 0 on, so it is enough to look for the next one.
+        """
+        for name in self.topics:
+            try:
+                topic = self._topic(name, self._row)
+                next_id = f"{self._prefix}-{self._partition}-{self._batches.count(name)}-0"
+                if (broker_name := topic.holder(next_id)) is None:
+                    continue
+                raise_or_tell(
+                    self._options,
+                    f"an earlier attempt of partition {self._partition} had more rows: its message"
+                    f" {next_id!r} of topic {name} is at {broker_name}",
+                )
+            except SourceError as error:
+                raise self._failure("after its last row", error) from error
 
     def _keys_of(self, batch: Batch) -> list[str]:
         name = f"{self._prefix}-{self._partition}-{batch.number}"
@@ -162,7 +208,11 @@ class SinkSender:
             for text, key in zip(batch.texts, keys, strict=True)
         ]
         try:
-            return _Outcome(batch, is_new=topic.send(topic.queues[index], keys, messages))
+            next_id = None
+            if self._options.key_column is None:
+                next_id = f"{keys[0].rpartition('-')[0]}-{len(keys)}"
+            is_new = topic.send(topic.queues[index], keys, messages, next_id=next_id)
+            return _Outcome(batch, is_new=is_new)
         except SourceError as error:
             return _Outcome(batch, error=error)
 

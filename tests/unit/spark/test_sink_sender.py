@@ -63,6 +63,7 @@ async def send(
     *,
     prefix: str = "w",
     route: TopicRoute | None = None,
+    checks_division: bool = False,
     **options: str,
 ) -> SinkSender:
     """Send *rows* as partition 0 of the write *prefix*: to ``orders``, or the topics they name."""
@@ -75,7 +76,14 @@ async def send(
         fields = types.StructType([types.StructField(name, TYPES[name]) for name in names])
         columns = SinkColumns(fields, topic=parsed.topic, key_column=parsed.key_column)
         with closing(
-            SinkSender(parsed, columns, prefix=prefix, partition=0, route=route)
+            SinkSender(
+                parsed,
+                columns,
+                prefix=prefix,
+                partition=0,
+                route=route,
+                checks_division=checks_division,
+            )
         ) as sender:
             sender.send(rows)
             sender.flush()
@@ -164,6 +172,22 @@ async def test_an_attempt_that_broke_off_between_batches_is_completed(tmp_path: 
         assert await stored(cluster) == Counter(row["body"] for row in rows)
 
 
+async def test_a_partition_that_had_more_batches_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = rows_of(2_500)
+    told = "an earlier attempt of partition 0 had more rows: its message 'w-0-1-0' of topic orders"
+    async with cluster_with_orders(tmp_path, brokers=2) as cluster:
+        assert (await send(cluster, rows, checks_division=True)).sent == 2_500
+        assert (await send(cluster, rows, checks_division=True)).known == 2_500
+        with pytest.raises(SourceError, match=told):
+            await send(cluster, rows[:1_000], checks_division=True)
+        assert told not in capsys.readouterr().err
+        await send(cluster, rows[:1_000], checks_division=True, failOnDoubledRows="false")
+
+    assert told in capsys.readouterr().err
+
+
 async def test_another_write_is_another_message(tmp_path: Path) -> None:
     rows = rows_of(3)
     async with cluster_with_orders(tmp_path) as cluster:
@@ -229,6 +253,8 @@ async def test_a_key_that_brokers_have_forgotten_is_found_in_the_log(tmp_path: P
         assert (again.sent, again.known) == (0, 1_200)
         with pytest.raises(SourceError, match="has other content there"):
             await send(cluster, rows[::-1])
+        with pytest.raises(SourceError, match=r"has more messages .*'w-0-0-700' follows them"):
+            await send(cluster, rows[:700])
 
         assert await stored(cluster) == Counter(row["body"] for row in rows)
 

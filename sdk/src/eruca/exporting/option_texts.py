@@ -52,6 +52,7 @@ OPTION_NAMES: Final = (
     "idempotencyPrefix",
     "idempotencyKeyColumn",
     "idempotencyWindowSeconds",
+    "failOnDoubledRows",
     "replay",
     "replayFrom",
     "force",
