@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,10 +81,42 @@ class GroupOfProcesses:
         with self.replicas.pop(replica_id) as process:
             assert process.stop() == 0
 
+    def restart_without_its_beginning(self, replica_id: int, **settings: str) -> None:
+        """Restart a replica without the first segment of its log, and await that it is in sync.
+
+        So is a replica whose disk was replaced after retention had deleted that at its master, if
+        another one that still has it becomes the master.
+        """
+        self.stop(replica_id)
+        store = self.store_of(replica_id)
+        first, *others = sorted((store / "commitlog").iterdir())
+        assert others, "the log has several segments"
+        first.unlink()
+        for projection in ("consumequeue", "index"):
+            shutil.rmtree(store / projection)
+        self.start(replica_id, **settings)
+        self.await_master(copies=2)
+
     def kill(self, replica_id: int) -> None:
         """Kill a replica, as by ``kill -9``."""
         with self.replicas.pop(replica_id):
             pass
+
+    def leave_without_a_master(self, master: int) -> None:
+        """Stop *master* when nobody can appoint another one: the controller is away.
+
+        Return once the others name it no more.
+        """
+        assert self.controller is not None
+        with self.controller:
+            pass
+        self.controller = None
+        self.stop(master)
+        for other in self.replicas:
+            wait_until(partial(self._has_no_master, other))
+
+    def _has_no_master(self, replica_id: int) -> bool:
+        return self.request("GET", replica_id, "/v1/groups").is_server_error
 
     def url(self, replica_id: int) -> str:
         """Return a replica's URL."""

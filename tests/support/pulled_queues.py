@@ -26,6 +26,7 @@ class Queues:
         self.stored: dict[tuple[str, int], list[bytes]] = {}
         self.errors: dict[str, ErucaError] = {}
         self.min_offset = 0
+        self.marks: dict[str, str] = {}  # headers of answers, as of another replica
         self.arrived = asyncio.Event()
         self.commits: list[dict[str, Any]] = []
         self.held = 0
@@ -56,9 +57,9 @@ class Queues:
             ]
             answered = [(index, block) for index, block in sections if block is not None]
             if answered:
-                return HttpResponse(200, {}, multi_pull(answered))
+                return HttpResponse(200, self.marks, multi_pull(answered))
             if not asked["wait_seconds"]:
-                return HttpResponse(200, {}, multi_pull([]))
+                return HttpResponse(200, self.marks, multi_pull([]))
             self.held += 1
             try:
                 await self.arrived.wait()
@@ -99,7 +100,7 @@ class Queues:
         if "/offset?" in request.target:
             queue_id = int(request.target.partition("/queues/")[2].partition("/")[0])
             stored = self.stored.get((request.url.removeprefix("http://"), queue_id), [])
-            return json_answer(
+            return self.marked(
                 {
                     "topic": "orders",
                     "queue_id": queue_id,
@@ -109,9 +110,9 @@ class Queues:
                 }
             )
         if "/groups/" in request.target:
-            return json_answer({"group": "g", "offsets": []})
+            return self.marked({"group": "g", "offsets": []})
         broker = request.url.removeprefix("http://")
-        return json_answer(
+        return self.marked(
             {
                 "topic": "orders",
                 "queues": [
@@ -126,6 +127,11 @@ class Queues:
                 ],
             }
         )
+
+    def marked(self, document: object) -> HttpResponse:
+        """Return a JSON answer, as of the replica that the marks tell."""
+        plain = json_answer(document)
+        return HttpResponse(plain.status, {**plain.headers, **self.marks}, plain.body)
 
 
 def head(

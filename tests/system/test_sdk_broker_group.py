@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import eruca
+from eruca.contract.fields import MASTER_ID
+from eruca.core.consuming.pull_positions import START_POSITIONS
 from eruca.core.routing.replicas import in_sync_standbys
 from support.broker_groups import GROUP, GroupOfProcesses, group_of
 from support.patience import PATIENCE_SECONDS
@@ -118,3 +122,63 @@ async def test_members_and_transactions_go_on_at_the_new_master(
             async with transactions.transaction(eruca.Message("orders", "third")):
                 pass
             assert await received.get() == b"third"
+
+
+async def test_without_a_master_consumers_read_on_and_skip_nothing(
+    group: GroupOfProcesses, name_server: str
+) -> None:
+    """The standby that is left has less than the master had."""
+    bodies = [Random(number).randbytes(1024**2) for number in range(12)]  # not compressible
+    queue = eruca.MessageQueue("orders", GROUP, 0)
+    async with eruca.AsyncClient(name_server) as client:
+        await client.admin.create_topic("orders", queue_count=1)
+        async with client.producer(copies=2) as producer:
+            for body in bodies:
+                await producer.send(eruca.Message("orders", body))
+        master = group.await_master(copies=2)
+        group.restart_without_its_beginning(3 - master, namesrv_urls=name_server)
+        async with (
+            client.pull_consumer(topics="orders", start="earliest") as far,
+            client.pull_consumer(
+                topics="orders",
+                start="earliest",
+                on_offset_out_of_range="nearest",
+                prefetch_count_max=1,
+            ) as behind,
+        ):
+            for number in range(11):
+                [got] = await far.poll(1, wait_seconds=PATIENCE_SECONDS)
+                assert got.queue_offset == number
+            assert len(await behind.poll(1, wait_seconds=PATIENCE_SECONDS)) == 1
+
+            await until_told(client.admin.brokers, lambda found: in_sync_standbys(found[0]))
+            group.leave_without_a_master(master)
+            await until_told(client.admin.brokers, has_only_a_standby)
+
+            [got] = await far.poll(1, wait_seconds=PATIENCE_SECONDS)
+            assert got.queue_offset == 11
+            with pytest.raises(eruca.UnavailableError):
+                await read_to_the_gap(behind, 1)
+        async with eruca.AsyncClient(name_server, timeout_seconds=3) as impatient:
+            for start in START_POSITIONS[:2]:
+                async with impatient.pull_consumer(
+                    "new", topics="orders", start=start, commit_seconds=None
+                ) as new:
+                    with pytest.raises(eruca.ErucaError) as refused:
+                        await new.position(queue)
+                    assert refused.value.retryable
+
+
+async def read_to_the_gap(consumer: eruca.AsyncPullConsumer, offset: int) -> None:
+    """Read messages from *offset* on, one after the other, until a replica refuses."""
+    while True:
+        with suppress(eruca.TransportError):  # of the former master
+            for message in await consumer.poll(1, wait_seconds=1):
+                assert message.queue_offset == offset
+                offset += 1
+
+
+def has_only_a_standby(found: list[eruca.BrokerGroup]) -> bool:
+    """Tell whether a name server shows a broker's standby, and no master."""
+    ids = {broker.broker_id for group in found for broker in group.brokers}
+    return bool(ids) and MASTER_ID not in ids

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from eruca.contract.errors import DiskFullError
+from eruca.contract.errors import DiskFullError, NotMasterForSureError
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.state.events import decode_event
 from eruca_broker.core.state.record_groups import GROUP_HEADS
@@ -154,6 +154,26 @@ async def test_a_replica_that_is_behind_does_not_send_a_reader_back(
         await new_term(replica, epoch_began(9))
         read = replica.queues.read("orders", 0, end, count_max=1, bytes_max=1_000)
         assert (read.status, read.next_offset) == (PullStatus.OFFSET_TOO_LARGE, end_here)
-        replica.may_be_replaced = lambda: True  # a master without its lease
+        replica.doubt = lambda: NotMasterForSureError("a master without its lease")
         read = replica.queues.read("orders", 0, end, count_max=1, bytes_max=1_000)
         assert (read.status, read.next_offset) == (PullStatus.NO_NEW_MESSAGE, end)
+
+
+async def test_a_replica_whose_log_begins_later_lets_no_reader_pass_messages(
+    source: MessageStore, tmp_path: Path
+) -> None:
+    """Its master, or the next one, may have them."""
+    async with open_replica(tmp_path / "replica") as replica:
+        replica.begin_at(2 * SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
+        await catch_up(replica, source, Random(1))
+        begin, _ = replica.queues.range("orders", 0)
+        assert source.queues.range("orders", 0)[0] < begin
+
+        with pytest.raises(NotMasterForSureError):
+            replica.queues.read("orders", 0, begin - 1, count_max=1, bytes_max=1_000)
+        read = replica.queues.read("orders", 0, begin, count_max=1, bytes_max=1_000)
+        assert read.status is PullStatus.FOUND
+
+        await new_term(replica, epoch_began(9))
+        read = replica.queues.read("orders", 0, begin - 1, count_max=1, bytes_max=1_000)
+        assert (read.status, read.next_offset) == (PullStatus.OFFSET_TOO_SMALL, begin)

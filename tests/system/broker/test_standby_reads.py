@@ -11,6 +11,8 @@ import pytest
 from support.broker_groups import GroupOfProcesses, group_of
 from support.waiting import wait_until
 
+LARGE: Final = 1024**2  # bytes of a message; four fill a segment
+QUEUE: Final = "/v1/topics/orders/queues/0"
 NOTHING: Final = {
     "/v1/topics/none": (404, "topic-not-found"),
     "/v1/topics/none/queues": (404, "topic-not-found"),
@@ -62,11 +64,7 @@ def test_without_a_master_nobody_says_that_there_is_nothing(tmp_path: Path) -> N
     with group_of(tmp_path, 1, 2) as group:
         assert group.send("first", at=1).status_code == 201
         wait_until(lambda: group.bodies(2) == ["first"])
-        assert group.controller is not None
-        with group.controller:
-            pass  # nobody can appoint the standby
-        group.controller = None
-        group.kill(1)
+        group.leave_without_a_master(1)
 
         def code() -> str | None:
             found: str | None = group.request("GET", 2, "/v1/topics/none").json().get("code")
@@ -74,3 +72,46 @@ def test_without_a_master_nobody_says_that_there_is_nothing(tmp_path: Path) -> N
 
         wait_until(lambda: code() == "not-master-for-sure")
         assert group.bodies(2) == ["first"]
+
+
+def test_nobody_but_a_master_sends_a_reader_past_messages(tmp_path: Path) -> None:
+    """The standby's log begins later, and the master has the messages before that."""
+    with group_of(tmp_path, 1, 2) as group:
+        for number in range(12):
+            queue_id = 0 if number < 11 else 1
+            body = str(number).ljust(LARGE)
+            assert group.send(body, at=1, queue_id=queue_id, copies=2).status_code == 201
+        group.restart_without_its_beginning(2)
+        begin = wait_until(lambda: begin_at(group, 2))
+        first, many = f"{QUEUE}/messages?offset=0", pull_of_both_queues()
+
+        for offset in (0, begin - 1):
+            path = f"{QUEUE}/messages?offset={offset}"
+            redirect = group.request("GET", 2, path)
+            assert (redirect.status_code, redirect.headers["location"]) == (
+                307,
+                group.url(1) + path,
+            )
+        assert group.request("POST", 2, "/v1/pull", json=many).status_code == 307
+        assert group.request("GET", 1, first).json()["messages"][0]["queue_offset"] == 0
+        had = group.request("GET", 2, f"{QUEUE}/messages?offset={begin}").json()
+        assert had["messages"][0]["queue_offset"] == begin
+
+        group.leave_without_a_master(1)
+
+        wait_until(lambda: group.request("GET", 2, first).status_code == 503)
+        assert group.request("GET", 2, first).json()["code"] == "not-master-for-sure"
+        [other] = group.request("POST", 2, "/v1/pull", json=many).json()["queues"]
+        assert other["queue_id"] == 1, "a queue that is there does not wait for the others"
+        assert len(other["answer"]["messages"]) == 1
+
+
+def begin_at(group: GroupOfProcesses, replica_id: int) -> int:
+    """Return the first offset of the first queue that a replica shows."""
+    answer = group.request("GET", replica_id, QUEUE.rpartition("/")[0])
+    offset: int = answer.json()["queues"][0]["min_offset"] if answer.status_code == 200 else 0
+    return offset
+
+
+def pull_of_both_queues() -> dict[str, list[dict[str, object]]]:
+    return {"queues": [{"topic": "orders", "queue_id": n, "offset": 0} for n in range(2)]}

@@ -26,6 +26,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from eruca.aio.cluster.broker_api import MASTER_PAUSE_SECONDS
 from eruca.aio.cluster.masters import Masters
 from eruca.aio.cluster.outages import Outages
 from eruca.aio.http.transport import HttpResponse, problem_error, target_of
@@ -34,6 +35,7 @@ from eruca.contract.errors import (
     ClosedError,
     ErucaError,
     NameServersUnreachableError,
+    NotMasterForSureError,
     TimeoutExpiredError,
     TransportError,
     UnavailableError,
@@ -242,14 +244,24 @@ class AsyncLogFollower:
         if self._is_closed:
             raise ClosedError("the follower is closed")
         url = await self._broker_url()
+        if not self._is_at_replica:
+            return await self._block_at(url, wait_seconds, bytes_max)
         try:
             return await self._block_at(url, wait_seconds, bytes_max)
-        except ErucaError:
-            if not self._is_at_replica:
-                raise
+        except ErucaError as error:
+            refusal = error
         # A standby may be behind, or lack what the master still has. Only the master's word counts.
         self._leave_replica()
-        return await self._block_at(await self._broker_url(), wait_seconds, bytes_max)
+        url = await self._broker_url()
+        if not self._is_at_replica:
+            return await self._block_at(url, wait_seconds, bytes_max)
+        if isinstance(refusal, _AWAY):
+            raise refusal
+        raise NotMasterForSureError(
+            f"broker {self._broker_name} has no master now, and a standby's word does not count: "
+            f"{refusal.detail}",
+            retry_after_seconds=MASTER_PAUSE_SECONDS,
+        ) from refusal
 
     async def _block_at(self, url: str, wait_seconds: float, bytes_max: int) -> LogBlock:
         if self._fetch_from is None:
@@ -277,6 +289,10 @@ class AsyncLogFollower:
             )
         except ValueError as error:
             raise TransportError(f"{url}{target}: {error}") from error
+        if damaged and self._is_at_replica:
+            raise TransportError(
+                f"{url}: records of this replica are damaged; others may have them"
+            )
         for log_offset in damaged:
             _logger.error(
                 "skipped a damaged record of %s at log offset %d",

@@ -34,7 +34,6 @@ from eruca.contract.fields import OFFSET_MAX, Answer, Offset, Request
 from eruca.contract.times import Instant
 
 RUN_MEDIA_TYPE: Final = "application/vnd.eruca.run"
-CONFIRMED_HEADER: Final = "eruca-confirmed"
 ANSWER_HEADER: Final = "eruca-answer"
 NOW_HEADER: Final = "eruca-now"
 

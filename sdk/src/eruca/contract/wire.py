@@ -58,7 +58,7 @@ request's list of queues and u32 size of the pull block that follows. It omits q
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate
@@ -77,6 +77,7 @@ MIN_OFFSET_HEADER: Final = "eruca-min-offset"
 MAX_OFFSET_HEADER: Final = "eruca-max-offset"
 EPOCH_HEADER: Final = "eruca-epoch"  # of the records of an answer
 BEHIND_SECONDS_HEADER: Final = "eruca-behind-seconds"  # since a standby had everything
+CONFIRMED_HEADER: Final = "eruca-confirmed"  # end of what a standby, or a run, knows confirmed
 STALE_HEADER: Final = "eruca-stale"  # "true": the master is not sure that it still is the master
 
 BATCH_MAGIC: Final = b"ERB1"
@@ -125,6 +126,7 @@ class PullStatus(StrEnum):
 
 _STATUSES: Final = tuple(PullStatus)
 _STATUS_INDEX: Final = {status: index for index, status in enumerate(_STATUSES)}
+_OF_OTHERS: Final = (CONFIRMED_HEADER, STALE_HEADER)  # in answers of other replicas
 
 
 class LanePosition(NamedTuple):
@@ -151,6 +153,15 @@ class PulledRecords(NamedTuple):
         """The damaged message's fault, if the status is ``damaged``."""
         assert self.status is PullStatus.DAMAGED
         return str(self.records, "utf-8", "replace")
+
+
+def is_masters_word(headers: Container[str]) -> bool:
+    """Tell by an answer's *headers* whether the master gave it, and is certain of its term.
+
+    Another replica may not show yet what has been acknowledged, and may lack what the master has.
+    So by its word no reader passes messages or goes back.
+    """
+    return not any(header in headers for header in _OF_OTHERS)
 
 
 def encode_batch(records: Sequence[bytes]) -> bytes:

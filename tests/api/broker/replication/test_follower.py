@@ -16,10 +16,9 @@ from eruca.contract.errors import TransportError
 from eruca.contract.records import Buffer
 from eruca.contract.replication import (
     ANSWER_HEADER,
-    CONFIRMED_HEADER,
     NOW_HEADER,
 )
-from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER
+from eruca.contract.wire import CONFIRMED_HEADER, EPOCH_HEADER, MAX_OFFSET_HEADER
 from eruca.services.http import HttpTransport
 from eruca_broker.core.replication.following import FollowState
 from eruca_broker.core.replication.master_lease import PROMISE_SECONDS

@@ -11,10 +11,9 @@ import pytest
 
 from eruca.contract.replication import (
     ANSWER_HEADER,
-    CONFIRMED_HEADER,
     RUN_MEDIA_TYPE,
 )
-from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER
+from eruca.contract.wire import CONFIRMED_HEADER, EPOCH_HEADER, MAX_OFFSET_HEADER
 from eruca_broker.core.replication.broker_group import Member
 from eruca_broker.processors.replication.feed import FOLLOWERS_MAX
 from support.brokers import client_of as in_process

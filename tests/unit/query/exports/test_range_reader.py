@@ -23,6 +23,7 @@ pytestmark = pytest.mark.anyio
 MASTER, STANDBY = "http://master", "http://standby"
 ROWS = 5  # of a step
 NOTHING = Taken(0, PullStatus.OFFSET_TOO_LARGE, 0, 0, 10)
+DELETED = Taken(0, PullStatus.OFFSET_TOO_SMALL, 0, 7, 10)
 DAMAGED = Taken(0, PullStatus.DAMAGED, 1, 0, 10, "rot")
 
 
@@ -110,8 +111,14 @@ async def test_without_a_master_a_standby_is_all_there_is() -> None:
     assert await read(workers, Place(None, STANDBY)) == 15
     assert {url for url, _ in workers.asked} == {STANDBY}
 
-    with pytest.raises(BrokerUnreachableError):
+    with pytest.raises(BrokerUnreachableError, match="broker a is away"):
         await read(Workers({}), Place(None, None))
+
+
+@pytest.mark.parametrize("answer", [NOTHING, DAMAGED, DELETED])
+async def test_without_a_master_nobody_says_that_messages_are_missing(answer: Taken) -> None:
+    with pytest.raises(BrokerUnreachableError, match="broker a has no master now"):
+        await read(Workers({STANDBY: answer}), Place(None, STANDBY))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from eruca.aio.http.transport import HttpResponse
@@ -219,3 +220,24 @@ async def test_a_service_that_leaves_ends_what_waits_for_its_turn() -> None:
         for number in range(5):
             service.tell(step(number))
         await until(lambda: len(service.heard) == 10)
+
+
+@pytest.mark.parametrize("header", ["eruca-confirmed", "eruca-stale"])
+async def test_that_messages_are_missing_is_the_word_of_a_master(header: str) -> None:
+    async def answer(request: Request) -> HttpResponse:
+        headers = {header: "1"} if request.url == "http://broker" else {}
+        return HttpResponse(200, headers, pull_of([]))
+
+    async with working(answer) as service:
+        service.tell(step(1))
+        await until(lambda: len(service.heard) == 1)
+        [refused] = service.heard
+        assert isinstance(refused, Refused)
+        assert refused.status == 503
+        service.heard.clear()
+
+        service.tell(replace(step(2), url="http://master"))
+        await until(lambda: len(service.heard) == 1)
+        [taken] = service.heard
+        assert isinstance(taken, Taken)
+        assert taken.count == 0

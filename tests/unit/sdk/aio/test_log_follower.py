@@ -27,6 +27,7 @@ class Group:
         self.ends = {MASTER: 500, STANDBY: 500, LEARNER: 100}
         self.begins = {MASTER: 0, STANDBY: 0, LEARNER: 0}
         self.headers: Mapping[str, str] = {}
+        self.damaged: dict[str, str] = {}  # log offsets of damaged records, by URL
         self.roles: dict[str, tuple[int, BrokerRole]] = {
             MASTER: (0, "master"), STANDBY: (2, "standby"), LEARNER: (3, "learner"),
         }  # fmt: skip
@@ -79,6 +80,7 @@ class Group:
             "eruca-next-offset": str(max(begin, min(begin + 100, end))),
             "eruca-max-offset": str(end),
             **({"eruca-epoch": str(self.epoch)} if self.epoch else {}),
+            "eruca-damaged-offsets": self.damaged.get(request.url, ""),
             **self.headers,
         }
         return HttpResponse(200, headers, b"")
@@ -189,6 +191,37 @@ async def test_without_a_master_a_standby_is_read() -> None:
         await follower.read_block()
 
     assert group.asked_urls() == [STANDBY]
+
+
+@pytest.mark.parametrize(
+    "fault", [eruca.StaleEpochError("other records"), eruca.RecordNotFoundError("deleted here")]
+)
+async def test_without_a_master_nobody_says_that_records_are_gone(fault: eruca.ErucaError) -> None:
+    """A projection whose records are gone discards its rows, and begins again."""
+    group = Group()
+    group.faults[STANDBY] = fault
+    master = group.roles.pop(MASTER)
+    async with group.client as client, client.log_follower("a", from_offset=0) as follower:
+        with pytest.raises(eruca.NotMasterForSureError, match=fault.detail):
+            await follower.read_block()
+
+        group.roles[MASTER] = master
+        assert (await follower.read_block()).next_offset == 100
+
+
+async def test_records_that_are_damaged_at_a_standby_are_the_masters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = Group()
+    group.damaged[STANDBY] = "0"
+    async with (
+        group.client as client,
+        client.log_follower("a", from_offset=0, prefers_replica=True) as follower,
+    ):
+        await follower.read_block()
+
+    assert group.asked_urls() == [STANDBY, MASTER]
+    assert "skipped a damaged record" not in caplog.text
 
 
 @pytest.mark.parametrize("prefers_replica", [True, False])

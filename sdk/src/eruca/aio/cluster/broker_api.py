@@ -1,6 +1,9 @@
 """A broker's resources except the hot routes: topics, offsets, groups, status.
 
 Administration and consumers share them. Each call is one request with the client's timeout.
+
+Offsets are the master's word alone, because readers begin at them. Another replica may not show yet
+what has been acknowledged or committed, and its log may begin later.
 """
 
 from __future__ import annotations
@@ -23,13 +26,11 @@ from eruca.contract.errors import NotMasterForSureError, TransportError
 from eruca.contract.groups import GroupOffsets, OffsetCommit, OffsetCommits
 from eruca.contract.limits import OFFSET_COUNT_MAX
 from eruca.contract.messages import FoundMessages, LogRecordView
-from eruca.contract.replication import CONFIRMED_HEADER
 from eruca.contract.status import BrokerStatus
 from eruca.contract.topics import OffsetByTime, TopicConfig, TopicList, TopicQueues, TopicSettings
-from eruca.contract.wire import STALE_HEADER
+from eruca.contract.wire import is_masters_word
 
-# Headers of replicas that are not the master, or not for sure.
-_OF_OTHERS: Final = frozenset({CONFIRMED_HEADER, STALE_HEADER})
+MASTER_PAUSE_SECONDS: Final = 1.0  # before a master is asked for again
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -66,25 +67,17 @@ class BrokerApi:
         return await self._get(TopicList, url, target)
 
     async def topic_queues(
-        self, url: str, topic: str, *, include_system: bool = False, needs_master: bool = False
+        self, url: str, topic: str, *, include_system: bool = False
     ) -> TopicQueues:
         """Return the offsets of a topic's queues on this broker.
 
-        Another replica than the master may not show yet what has been acknowledged.
-
-        Args:
-            url: The broker's.
-            topic: The topic.
-            include_system: Whether the topic may be one of the system's.
-            needs_master: Whether the answer must contain all that was acknowledged before.
-
         Raises:
-            NotMasterForSureError: *needs_master* is set, and the answer is another replica's.
+            NotMasterForSureError: The answer is another replica's than the master's.
         """
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues", include_system=include_system or None
         )
-        return await self._get(TopicQueues, url, target, needs_master=needs_master)
+        return await self._get_of_master(TopicQueues, url, target)
 
     async def offset_by_time(
         self,
@@ -95,21 +88,20 @@ class BrokerApi:
         *,
         boundary: Literal["lower", "upper"] = "lower",
         include_system: bool = False,
-        needs_master: bool = False,
     ) -> OffsetByTime:
-        """Return the offset for a time in one queue; *needs_master* as in :meth:`topic_queues`."""
+        """Return the offset for a time in one queue; raises as :meth:`topic_queues` does."""
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues/{queue_id}/offset",
             timestamp=utc_text(timestamp),
             boundary=boundary,
             include_system=include_system or None,
         )
-        return await self._get(OffsetByTime, url, target, needs_master=needs_master)
+        return await self._get_of_master(OffsetByTime, url, target)
 
     async def group_offsets(self, url: str, group: str, topic: str | None = None) -> GroupOffsets:
-        """Return a group's offsets on this broker."""
+        """Return a group's offsets on this broker; raises as :meth:`topic_queues` does."""
         target = target_of(f"/v1/groups/{path_segment(group)}/offsets", topic=topic)
-        return await self._get(GroupOffsets, url, target)
+        return await self._get_of_master(GroupOffsets, url, target)
 
     async def commit_offsets(self, url: str, group: str, commits: list[OffsetCommit]) -> None:
         """Store a group's offsets on this broker."""
@@ -165,12 +157,15 @@ class BrokerApi:
         except UNREADABLE as error:
             raise TransportError(f"{url}{target}: the answer is invalid: {error}") from error
 
-    async def _get(self, model: type[M], url: str, target: str, *, needs_master: bool = False) -> M:
+    async def _get(self, model: type[M], url: str, target: str) -> M:
+        return parsed(model, await self._send("GET", url, target), url + target)
+
+    async def _get_of_master(self, model: type[M], url: str, target: str) -> M:
         answer = await self._send("GET", url, target)
-        if needs_master and not _OF_OTHERS.isdisjoint(answer.headers):
+        if not is_masters_word(answer.headers):
             raise NotMasterForSureError(
                 f"expected the answer of a master, found that of another replica at {url}",
-                retry_after_seconds=1.0,
+                retry_after_seconds=MASTER_PAUSE_SECONDS,
             )
         return parsed(model, answer, url + target)
 

@@ -61,6 +61,8 @@ class ClientContext:
         held_transport: Carries requests that a server may hold: those of consumers to brokers, and
             of transaction producers to checkers. Each held request occupies a connection. In a
             shared pool, many consumers or producers would block every send.
+        standby_transport: Carries pulls to standbys. It follows no redirect, by which the client
+            would take the standby to be gone.
         patient_transport: Carries consumers' requests that must not fail: acknowledgements. It
             waits for a broker's master if there is none now.
         transport: Carries all other requests; waits likewise.
@@ -98,6 +100,7 @@ class ClientContext:
         )
         self.hot_transport = self._following(hot)
         self.held_transport = self._following(held, is_held=True)
+        self.standby_transport = held
         self.patient_transport = self._following(held, waits=True)
         self.transport = self._following(plain, waits=True)
         self._broker_api: BrokerApi | None = None

@@ -11,8 +11,10 @@ all queues has the broker failed. If a topic with that name is created again, it
 topic and is read from its beginning.
 
 Messages far behind are pulled from a standby that is in sync, if there is one: the master must read
-them from its disk, and is busy with new ones. Positions and refusals are the master's word alone:
-what a standby does not have, or does not answer, is pulled from the master.
+them from its disk, and is busy with new ones. While there is no master, all are pulled from another
+replica. Starts, and that messages are deleted, damaged or not there yet, are the word of a master
+that is certain of its term: another replica may lack what the master has. So what a standby does
+not have, or does not answer, is pulled from the master, and waits for one if there is none.
 
 Source: RocketMQ 5.3, ``PullMessageService``, ``DefaultLitePullConsumerImpl.PullTaskImpl``,
 ``GetMessageResult.suggestPullingFromSlave``.
@@ -30,9 +32,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from eruca.aio.cluster.outages import Outages
-from eruca.aio.http.transport import JSON_HEADER, HttpResponse, problem_error
+from eruca.aio.http.transport import JSON_HEADER, HttpResponse, HttpTransport, problem_error
 from eruca.aio.pulling.queues_aside import QueuesAside
-from eruca.contract.errors import ClosedError, ErucaError, TopicNotFoundError, TransportError
+from eruca.contract.errors import (
+    ClosedError,
+    ErucaError,
+    NotMasterForSureError,
+    TopicNotFoundError,
+    TransportError,
+)
 from eruca.contract.limits import PULL_COUNT_MAX, PULL_QUEUE_COUNT_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import MultiPullRequest, QueuePosition
 from eruca.contract.wire import (
@@ -41,6 +49,7 @@ from eruca.contract.wire import (
     PulledRecords,
     PullStatus,
     decode_multi_pull,
+    is_masters_word,
 )
 from eruca.core.call_statistics import Sums, topic_counts
 from eruca.core.consuming.pull_flow import QueueFlow
@@ -64,6 +73,7 @@ PAUSE_SECONDS_MAX: Final = 3.0
 MASTER_SECONDS: Final = 30.0  # before a standby is asked again after one failed
 _HEADERS: Final = (JSON_HEADER, ("accept", RECORDS_MEDIA_TYPE))
 _OUT_OF_RANGE: Final = (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
+_MASTERS_WORD: Final = (*_OUT_OF_RANGE, PullStatus.DAMAGED)
 
 _logger = logging.getLogger(__name__)
 
@@ -228,7 +238,8 @@ class BrokerFetcher:
             return
         begun_at = time.monotonic()
         # After a failure, a request must return at once to show that the broker works again.
-        answer = await self._ask(url, flows, HOLD_SECONDS if self.failure is None else 0.0)
+        hold_seconds = HOLD_SECONDS if self.failure is None else 0.0
+        answer = await self._ask(self._context.held_transport, url, flows, hold_seconds)
         if answer.status != 200:
             error = problem_error(answer, f"POST {url}/v1/pull")
             places = refused_places(error, len(flows))
@@ -236,7 +247,13 @@ class BrokerFetcher:
                 raise error
             self._set_aside([flows[place] for place in places], error)
             return
-        sections = _sections(url, answer, len(flows))
+        told = _sections(url, answer, len(flows))
+        is_sure = is_masters_word(answer.headers)
+        sections = told if is_sure else _without_masters_word(told)
+        if told and not sections:
+            raise NotMasterForSureError(
+                f"a replica of {self.broker_name} lacks messages, and is not the master for sure"
+            )
         for index, pulled in sections:
             self._take_in(flows[index], answer.body, pulled, epochs[index])
         self._account(begun_at, _counts(flows, sections))
@@ -253,14 +270,15 @@ class BrokerFetcher:
         """Pull what the standby at *url* has; leave it if that is nothing."""
         begun_at = time.monotonic()
         try:
-            answer = await self._ask(url, flows, 0.0)  # there is much to read
+            # it is not held: there is much to read
+            answer = await self._ask(self._context.standby_transport, url, flows, 0.0)
             if answer.status != 200:
                 raise problem_error(answer, f"POST {url}/v1/pull")
             sections = _sections(url, answer, len(flows))
         except ErucaError as error:
             _logger.info("standby of %s is left: %s", self.broker_name, error)
             sections = []
-        found = [one for one in sections if one[1].status not in _OUT_OF_RANGE]
+        found = _without_masters_word(sections)
         for index, pulled in found:
             self._take_in(flows[index], answer.body, pulled, epochs[index])
         self._account(begun_at, _counts(flows, found))
@@ -276,7 +294,9 @@ class BrokerFetcher:
                     "pull", topic, self._settings.group, count, begun_at
                 )
 
-    async def _ask(self, url: str, flows: Sequence[QueueFlow], hold_seconds: float) -> HttpResponse:
+    async def _ask(
+        self, transport: HttpTransport, url: str, flows: Sequence[QueueFlow], hold_seconds: float
+    ) -> HttpResponse:
         """Return the answer to a pull of *flows*."""
         room = sum(self._prefetch.count_max - flow.count for flow in flows)
         request = MultiPullRequest(
@@ -285,7 +305,7 @@ class BrokerFetcher:
             bytes_max=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
             wait_seconds=hold_seconds,
         )
-        return await self._context.held_transport.request(
+        return await transport.request(
             "POST",
             url,
             "/v1/pull",
@@ -422,6 +442,13 @@ def _sections(url: str, answer: HttpResponse, count: int) -> list[tuple[int, Pul
     if any(index >= count for index, _ in sections):
         raise TransportError(f"{url}: the answer to a pull contains queues that were not requested")
     return sections
+
+
+def _without_masters_word(
+    sections: Sequence[tuple[int, PulledRecords]],
+) -> list[tuple[int, PulledRecords]]:
+    """Return the parts that also count from another replica than the master."""
+    return [one for one in sections if one[1].status not in _MASTERS_WORD]
 
 
 def _counts(

@@ -20,7 +20,7 @@ from eruca.core.messages.message_queue import MessageQueue
 StartPosition: TypeAlias = Literal["earliest", "latest", "committed"]
 OutOfRangePolicy: TypeAlias = Literal["earliest", "latest", "nearest", "error"]
 
-START_POSITIONS: Final = ("earliest", "latest", "committed")
+START_POSITIONS: Final[tuple[StartPosition, ...]] = ("earliest", "latest", "committed")
 OUT_OF_RANGE_POLICIES: Final = ("earliest", "latest", "nearest", "error")
 
 

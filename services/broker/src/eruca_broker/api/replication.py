@@ -28,7 +28,6 @@ from eruca.contract.errors import (
 from eruca.contract.limits import STORE_UID_SIZE_MAX
 from eruca.contract.replication import (
     ANSWER_HEADER,
-    CONFIRMED_HEADER,
     NOW_HEADER,
     RUN_MEDIA_TYPE,
     LineageAnswer,
@@ -38,7 +37,7 @@ from eruca.contract.replication import (
     SwitchRequest,
     SwitchResult,
 )
-from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
+from eruca.contract.wire import CONFIRMED_HEADER, EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
 from eruca_access.needs import see, to
 from eruca_broker.api.bodies import StructBody
 from eruca_broker.api.examples import replication as examples

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from eruca.contract.errors import UnavailableError, ValidationError, errors_at
+from eruca.contract.errors import NotMasterError, UnavailableError, ValidationError, errors_at
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.consuming.held_pulls import Examined, Position
 from eruca_broker.core.consuming.message_filter import MessageFilter
@@ -87,6 +87,7 @@ class Puller:
         Raises:
             PostponedError: They are not in memory.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read.
+            NotMasterError, NotMasterForSureError: Only the master knows what is at the offset.
         """
         read = self._read_one(queue, limits, reader)
         if read.status is PullStatus.NO_NEW_MESSAGE and self._may_wait(limits):
@@ -239,6 +240,8 @@ class Puller:
                 read = self._read(
                     queues[index], -(-count // share), -(-size // share), work // share
                 )
+            except NotMasterError:
+                raise  # the master answers for all of them
             except UnavailableError as error:
                 faults[index] = error
                 continue

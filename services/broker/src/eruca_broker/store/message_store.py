@@ -40,6 +40,7 @@ import structlog
 
 from eruca.contract.errors import (
     ErucaError,
+    NotMasterForSureError,
     StoreFailedError,
     UnavailableError,
 )
@@ -143,14 +144,15 @@ class MessageStore:
         self._index: KeyIndex = recovered.index
         self._log_reader = LogReader(self._log, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
-        self.may_be_replaced: Callable[[], bool] = lambda: False  # by another master, unheard of
+        # Returns why another replica may have messages that this one lacks; None: none has.
+        self.doubt: Callable[[], UnavailableError | None] = self._doubt_of_replica
         self.queues = QueueReader(
             self._log,
             self._consume_queues,
             self._dispatcher,
             self.state,
             self._log_reader,
-            may_be_behind=lambda: self.is_replica or self.may_be_replaced(),
+            doubt=lambda: self.doubt(),
         )
         self.cold = ColdReads(settings.cold_rates, clock)
         self._index_follower = IndexFollower(recovered.dispatcher)
@@ -413,6 +415,9 @@ class MessageStore:
     def is_replica(self) -> bool:
         """True if this store appends only runs of a master's log, and nothing of its own."""
         return self._writer.is_replica
+
+    def _doubt_of_replica(self) -> UnavailableError | None:
+        return NotMasterForSureError("this is a replica's store") if self.is_replica else None
 
     @property
     def on_durable(self) -> Callable[[int], None] | None:

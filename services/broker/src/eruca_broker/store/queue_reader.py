@@ -114,8 +114,9 @@ class QueueReader:
         dispatcher: Knows the lagging queues.
         state: Knows where the queues of deleted topics ended.
         log_reader: Reads single records.
-        may_be_behind: Tells whether other readers may have seen later messages elsewhere: a replica
-            learns late what is confirmed, and a master without its lease may be the former one.
+        doubt: Returns why another replica may have messages that this one lacks; None: none has. A
+            standby learns late what is confirmed, and its log may begin later than the master's. A
+            master without its lease may be the former one.
     """
 
     def __init__(
@@ -126,14 +127,14 @@ class QueueReader:
         state: BrokerState,
         log_reader: LogReader,
         *,
-        may_be_behind: Callable[[], bool],
+        doubt: Callable[[], UnavailableError | None],
     ) -> None:
         self._log = log
         self._queues = queues
         self._dispatcher = dispatcher
         self._state = state
         self._log_reader = log_reader
-        self._may_be_behind = may_be_behind
+        self._doubt = doubt
         self._mismatches = KnownMismatches()
         self.tier: TierReader | None = None  # has what retention has deleted here; None: nothing
         self.evaluated_count = 0  # messages on which a filter over properties was tried
@@ -215,6 +216,9 @@ class QueueReader:
         begins at one returns only its ``damage``, and continues after it; that is counted and
         logged.
 
+        Only a replica that is the master for sure says that messages were deleted or are damaged:
+        the reader would pass them, and another replica may have them.
+
         Args:
             topic: An existing topic.
             queue_id: One of its queues.
@@ -227,6 +231,7 @@ class QueueReader:
 
         Raises:
             UnavailableError: The queue's files cannot be read, or lack the messages at *offset*.
+            NotMasterError, NotMasterForSureError: Only the master knows what is at *offset*.
         """
         if tag_codes is None and sql92 is None:
             plain = self._plain_read(topic, queue_id, offset, count_max, bytes_max)
@@ -270,6 +275,8 @@ class QueueReader:
             if sound < taken.message_count:
                 if not sound:
                     damage = self._damage(log, (topic, queue_id), begin, entries, taken)
+                    if (doubt := self._doubt()) is not None:
+                        raise doubt
                     following = damage.queue_offset + 1
                     return QueueRead(PullStatus.DAMAGED, following, lowest, highest, damage=damage)
                 fewer = limits._replace(count_max=sound)
@@ -569,11 +576,18 @@ class QueueReader:
         return queue.min_offset, queue.max_offset
 
     def _nothing(self, offset: int, lowest: int, highest: int) -> QueueRead:
-        """Return the result for an *offset* without a message, with the offset to continue at."""
+        """Return the result for an *offset* without a message, with the offset to continue at.
+
+        Raises:
+            NotMasterError, NotMasterForSureError: It is before the queue's beginning here, and may
+                be in that of another replica.
+        """
         if offset < lowest:
+            if (doubt := self._doubt()) is not None:
+                raise doubt
             return QueueRead(PullStatus.OFFSET_TOO_SMALL, lowest, lowest, highest)
         # A reader that comes from the master must not be sent back: it would read again.
-        if offset > highest and not self._may_be_behind():
+        if offset > highest and self._doubt() is None:
             return QueueRead(PullStatus.OFFSET_TOO_LARGE, highest, lowest, highest)
         return QueueRead(PullStatus.NO_NEW_MESSAGE, offset, lowest, highest)
 

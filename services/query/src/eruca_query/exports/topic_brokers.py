@@ -113,19 +113,14 @@ class TopicBrokers:
         url = self._url(broker_name)
         with naming(broker_name):
             found = await self._client.context.broker_api.offset_by_time(
-                url,
-                self.topic,
-                queue_id,
-                moment,
-                include_system=self._is_system,
-                needs_master=True,
+                url, self.topic, queue_id, moment, include_system=self._is_system
             )
         return found.offset
 
     def has_standby(self, broker_name: str) -> bool:
-        """Tell whether a replica can be read beside the broker's master."""
+        """Tell whether a replica can be read instead of the broker's master."""
         place = self._places.get(broker_name)
-        return place is not None and None not in place
+        return place is not None and place.standby is not None
 
     def step(
         self,
@@ -140,7 +135,7 @@ class TopicBrokers:
         """Return the step that turns messages from *offset* on into rows, at least one message.
 
         Raises:
-            BrokerUnreachableError: The broker's address is unknown.
+            BrokerUnreachableError: The broker has no master, or its address is unknown.
         """
         url = self._places[broker_name].standby if at_standby else self._url(broker_name)
         assert url is not None, "the caller asks whether there is a standby"
@@ -164,30 +159,29 @@ class TopicBrokers:
         )
 
     async def _queues_of(self, broker_name: str) -> TopicQueues:
-        place = self._places.get(broker_name)
-        if place is not None and place.master is None:
-            raise BrokerUnreachableError(
-                f"broker {broker_name} has no master now, which knows what it has acknowledged",
-                fix="plan again: replicas elect a master within seconds",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-            )
         url = self._url(broker_name)
         with naming(broker_name):
             return await self._client.context.broker_api.topic_queues(
-                url, self.topic, include_system=self._is_system, needs_master=True
+                url, self.topic, include_system=self._is_system
             )
 
     def _url(self, broker_name: str) -> str:
+        """Return the URL of the broker's master."""
         place = self._places.get(broker_name)
-        url = None if place is None else place.master or place.standby
-        if url is None:
+        if place is not None and place.master is not None:
+            return place.master
+        if place is not None and place.standby is not None:
             raise BrokerUnreachableError(
-                f"broker {broker_name} is away: no name server knows its address, with topic "
-                f"{self.topic}",
-                fix="wait until it is back; or plan again without it: missing=skip",
+                f"broker {broker_name} has no master now, which knows what it has acknowledged",
+                fix="retry: replicas elect a master within seconds",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
-        return url
+        raise BrokerUnreachableError(
+            f"broker {broker_name} is away: no name server knows its address, with topic "
+            f"{self.topic}",
+            fix="wait until it is back; or plan again without it: missing=skip",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        )
 
 
 async def topic_brokers(client: AsyncClient, topic: str) -> TopicBrokers:

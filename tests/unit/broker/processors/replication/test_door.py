@@ -66,6 +66,20 @@ def test_a_standby_never_says_that_something_does_not_exist(door: RoleDoor) -> N
     assert door.doubt() is None
 
 
+def test_only_a_master_that_is_sure_lets_readers_pass_messages(door: RoleDoor) -> None:
+    """Rules 7 and 10: what a replica lacks, the next master may have."""
+    assert isinstance(door.doubt_of_reading(), NotMasterForSureError)
+    door.master_urls = MASTER_URLS
+    assert isinstance(door.doubt_of_reading(), NotMasterError)
+
+    door.role = Role.MASTER
+    assert door.doubt_of_reading() is None
+    door.is_leaving = True
+    assert isinstance(door.doubt_of_reading(), NotMasterForSureError)
+    door.is_leaving, door.lease_until = False, lambda: 99.0
+    assert isinstance(door.doubt_of_reading(), NotMasterForSureError)
+
+
 @pytest.mark.parametrize("role", [Role.TAKING_OVER, Role.DEMOTED])
 def test_between_two_roles_nothing_is_answered_but_replication(door: RoleDoor, role: Role) -> None:
     """Rule 7: before its epoch is confirmed, a master does not know what is."""

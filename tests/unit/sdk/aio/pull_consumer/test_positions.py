@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse
-from eruca.core.consuming.pull_positions import StartPosition
+from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
 from support.pulled_queues import Queues, texts, until_filled
 from support.scripted_transport import Request, transport_of
-from support.waiting import until
+from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
 
@@ -96,3 +97,56 @@ async def test_only_a_new_queue_is_read_without_the_offset_that_its_consumer_ins
                 await consumer.poll(wait_seconds=20)
         else:
             assert texts(await consumer.poll(wait_seconds=20)) == ["x"]
+
+
+@pytest.mark.parametrize("header", ["eruca-confirmed", "eruca-stale"])
+@pytest.mark.parametrize("start", ["earliest", "latest", datetime(2026, 11, 21, tzinfo=UTC)])
+async def test_a_start_is_the_word_of_a_master(
+    client: eruca.AsyncClient, queues: Queues, header: str, start: StartPosition | datetime
+) -> None:
+    """Another replica may have less at either end, and not know the group's offsets yet."""
+    queues.change_route("a")
+    queues.store(0, "0", "1", "2")
+    queues.marks, queues.min_offset = {header: "1"}, 2
+    queue = eruca.MessageQueue("orders", "a", 0)
+
+    async with client.pull_consumer("billing", queues=[queue], start=start) as consumer:
+        with pytest.raises(eruca.NotMasterForSureError):
+            await consumer.position(queue)
+        with pytest.raises(eruca.NotMasterForSureError):
+            await consumer.committed(queue)
+        queues.marks, queues.min_offset = {}, 0
+        begin = 3 if start == "latest" else 0
+
+        async def known() -> int | None:
+            with suppress(eruca.ErucaError):
+                return await consumer.position(queue)
+            return None
+
+        assert await until_told(known, lambda position: position is not None) == begin
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "nearest", "error"])
+@pytest.mark.parametrize("header", ["eruca-confirmed", "eruca-stale"])
+async def test_no_message_is_passed_by_the_word_of_another_replica(
+    client: eruca.AsyncClient, queues: Queues, policy: OutOfRangePolicy, header: str
+) -> None:
+    """Brokers of earlier versions say there that messages are deleted."""
+    queues.change_route("a")
+    queues.store(0, *map(str, range(5)))
+    queue = eruca.MessageQueue("orders", "a", 0)
+
+    async with client.pull_consumer(
+        queues=[queue], start="earliest", on_offset_out_of_range=policy, prefetch_count_max=1
+    ) as consumer:
+        seen = texts(await consumer.poll(count_max=1, wait_seconds=20))
+        await until(lambda: consumer._assignment.flows[0].count == 1)
+        queues.marks, queues.min_offset = {header: "1"}, 4
+        seen += texts(await consumer.poll(count_max=1, wait_seconds=20))
+        with pytest.raises(eruca.NotMasterForSureError):
+            await consumer.poll(count_max=1, wait_seconds=20)
+        queues.marks, queues.min_offset = {}, 0
+        while len(seen) < 5:
+            seen += texts(await consumer.poll(wait_seconds=20))
+
+    assert seen == ["0", "1", "2", "3", "4"]

@@ -7,9 +7,10 @@ by the hundred thousand each second, so it decides by attributes that the superv
 Rules, with the numbers of the replication design:
 
 7. A standby shows only what is confirmed, and says how far that reaches. What it does not have may
-   be confirmed all the same, and not copied yet. So it never says that something does not exist: it
-   redirects to the master.
-10. A master without its lease answers reads alone, and marks them as perhaps stale.
+   be confirmed all the same, and not copied yet, or may be deleted or damaged here alone. So it
+   never says that something does not exist: it redirects to the master.
+10. A master without its lease answers reads alone, and marks them as perhaps stale. It sends no
+    reader past messages that it lacks.
 12. A replica that is not the master never does a master's work: 307 to the master, or 503.
 """
 
@@ -27,9 +28,9 @@ from eruca.contract.errors import (
     NotMasterError,
     NotMasterForSureError,
     NotReadyError,
+    UnavailableError,
 )
-from eruca.contract.replication import CONFIRMED_HEADER
-from eruca.contract.wire import BEHIND_SECONDS_HEADER, STALE_HEADER
+from eruca.contract.wire import BEHIND_SECONDS_HEADER, CONFIRMED_HEADER, STALE_HEADER
 from eruca_broker.core.replication.roles import Role, has_lease
 from eruca_chassis.asgi import Header
 
@@ -157,13 +158,8 @@ class RoleDoor:
             return None if demand is Demand.CONFIRMED and is_shown else self.not_master()
         if demand is Demand.CONFIRMED:
             return None
-        if self.is_leaving:
-            return _not_for_sure("this master is handing over to another replica")
-        if not self.has_lease:
-            return _not_for_sure(
-                "this master has not heard from all replicas in sync for the length of its lease, "
-                "so another one may be the master"
-            )
+        if (uncertainty := self._uncertainty()) is not None:
+            return uncertainty
         if demand is Demand.COPIES and (count := self.in_sync_count()) < self.min_in_sync:
             return not_enough(count, self.min_in_sync, "min_in_sync")
         return None
@@ -179,6 +175,15 @@ class RoleDoor:
     def doubt(self) -> ErucaError | None:
         """Return why this replica cannot say that something does not exist; None: it can."""
         return None if self.role is Role.MASTER else self.not_master()
+
+    def doubt_of_reading(self) -> UnavailableError | None:
+        """Return why readers must not pass messages that this replica lacks; None: none has them.
+
+        The next master may have them: the lack is not in the log.
+        """
+        if self.role is not Role.MASTER:
+            return self.not_master()
+        return self._uncertainty()
 
     def headers(self, operation: str) -> Sequence[Header]:
         """Return headers that say how far, or how certain, an answer is."""
@@ -197,7 +202,18 @@ class RoleDoor:
         """True if no other replica can be master now."""
         return has_lease(self.lease_until(), self._boottime())
 
-    def not_master(self) -> ErucaError:
+    def _uncertainty(self) -> UnavailableError | None:
+        """Return why another replica may be the master, of one that was; None: none can be."""
+        if self.is_leaving:
+            return _not_for_sure("this master is handing over to another replica")
+        if not self.has_lease:
+            return _not_for_sure(
+                "this master has not heard from all replicas in sync for the length of its lease, "
+                "so another one may be the master"
+            )
+        return None
+
+    def not_master(self) -> UnavailableError:
         """Return the refusal of a replica that is not the master."""
         if not self.master_urls:
             return _not_for_sure("the broker group has no master now, or it is not known here")

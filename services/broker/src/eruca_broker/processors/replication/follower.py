@@ -47,7 +47,6 @@ import structlog
 from eruca.contract.errors import ErucaError, ForeignReplicaError, StaleEpochError, TransportError
 from eruca.contract.replication import (
     ANSWER_HEADER,
-    CONFIRMED_HEADER,
     NOW_HEADER,
     RUN_MEDIA_TYPE,
     RUN_SIZE_DEFAULT,
@@ -55,7 +54,7 @@ from eruca.contract.replication import (
     Following,
     RunRequest,
 )
-from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
+from eruca.contract.wire import CONFIRMED_HEADER, EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
 from eruca.services.http import JSON_HEADER, HttpTransport, problem_error, target_of
 from eruca_broker.core.log.copied_run import RefusedRunError
 from eruca_broker.core.records.times import moment

@@ -255,6 +255,7 @@ class Supervisor:
         self._door.is_closed = True
         store = await self._stage.open_store(self._cut_to)
         self._store, self._cut_to = store, None
+        store.doubt = self._door.doubt_of_reading
         # It could not fetch meanwhile, which says nothing about the master.
         self._promise = Promise(self._clock.boottime())
         self._recovered_end = store.log_max_offset
@@ -417,7 +418,6 @@ class Supervisor:
         replication.feed, replication.follower = feed, None
         self._term = term = Term(store, feed, self._watched, self._clock)
         self._door.lease_until = lambda: feed.lease_until
-        store.may_be_replaced = lambda: not self._door.has_lease
         self._door.in_sync_count = lambda: len(feed.copies.known)
         governing = asyncio.create_task(self._govern(term), name="govern")
         try:

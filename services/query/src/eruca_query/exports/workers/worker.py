@@ -20,7 +20,7 @@ import pyarrow as pa
 import structlog
 import uvloop
 
-from eruca.contract.errors import BrokerUnreachableError, ErucaError
+from eruca.contract.errors import BrokerUnreachableError, ErucaError, NotMasterForSureError
 from eruca.contract.exports import ExportRange
 from eruca.contract.messages import PullAnswer
 from eruca.contract.records import DamagedRecordError
@@ -28,13 +28,20 @@ from eruca.contract.wire import (
     RECORDS_MEDIA_TYPE,
     MalformedRecordsError,
     PullStatus,
+    is_masters_word,
 )
 from eruca.rows.message_batches import Rows
-from eruca.services.http import HttpTransport, credentials_of, http1_transport, problem_error
+from eruca.services.http import (
+    HttpResponse,
+    HttpTransport,
+    credentials_of,
+    http1_transport,
+    problem_error,
+)
 from eruca_chassis.connections.lending import chunk_of
 from eruca_chassis.logging import LogLevel, LogStyle, configure_logging
 from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
-from eruca_query.exports.broker_errors import naming
+from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.rows.blocks import Block, PulledBlock, decode_block
 from eruca_query.exports.rows.damaged_rows import DamagedRow
 from eruca_query.exports.rows.encoders import RowEncoder
@@ -170,10 +177,19 @@ class Worker:
             del self._turns[number]
 
     async def _pull(self, step: Step) -> PulledBlock:
+        answer = await self._answer_of(step, RECORDS_MEDIA_TYPE)
         try:
-            return decode_block(await self._answer_of(step, RECORDS_MEDIA_TYPE))
+            pulled = decode_block(answer.body)
         except MalformedRecordsError as error:
             raise _no_pull(step, error) from error
+        if not len(pulled.sizes) and not is_masters_word(answer.headers):
+            # It may lack what the master has: a missing or damaged message is the master's word.
+            raise NotMasterForSureError(
+                f"broker {step.broker_name}: a replica that is not the master for sure lacks "
+                f"offset {step.offset} of queue {step.queue_id}",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        return pulled
 
     async def _damaged_row(self, step: Step) -> DamagedRow:
         """Return the row of the damaged message at the step's offset.
@@ -182,7 +198,7 @@ class Worker:
         """
         answer = await self._answer_of(step, _JSON_MEDIA_TYPE)
         try:
-            [message] = _PULL_ANSWER.decode(answer).messages[:1]
+            [message] = _PULL_ANSWER.decode(answer.body).messages[:1]
         except (msgspec.DecodeError, ValueError) as error:
             raise _no_pull(step, error) from error
         if message.damage is None or message.queue_offset != step.offset:
@@ -192,7 +208,7 @@ class Worker:
             )
         return DamagedRow(step.broker_name, message, step.form.columns)
 
-    async def _answer_of(self, step: Step, media_type: str) -> bytes:
+    async def _answer_of(self, step: Step, media_type: str) -> HttpResponse:
         headers = (("accept", media_type),)
         with naming(step.broker_name):
             answer = await self._transport.request(
@@ -200,7 +216,7 @@ class Worker:
             )
             if answer.status != 200:
                 raise problem_error(answer, f"GET {step.url}{step.target}")
-        return answer.body
+        return answer
 
     def _tell(self, report: Report) -> None:
         data = encode(report)
