@@ -254,19 +254,23 @@ def test_a_compaction_is_told_as_json(service: ExportService, tmp_path: Path) ->
     service.hold("orders", {0: 40})
     code, lines = run(
         *("compaction", str(tmp_path / "table"), "--topic", "orders", "--url", service.url),
-        *("--output", "json", "--master", "local[2]", *SMALL),
+        *("--output", "json", "--metrics-file", str(tmp_path / "eruca.prom")),
+        *("--master", "local[2]", *SMALL),
     )
 
     assert code == 0, lines
     [told] = [json.loads(line) for line in lines if line.startswith("{")]
     assert (told["command"], told["outcome"], told["keys"]) == ("compaction", "done", 10)
+    label = f'command="compaction",target="{tmp_path}/table"'
+    assert f"eruca_job_last_run_keys{{{label}}} 10.0" in (tmp_path / "eruca.prom").read_text()
 
 
 def test_a_report_is_told_as_json(service: ExportService, tmp_path: Path) -> None:
     service.hold("orders", {0: 40}).damaged = {(Queue("orders", "broker-a", 0), 29)}
     words = ("--topic", "orders", "--url", service.url, "--out", str(tmp_path / "reports"))
+    metrics = tmp_path / "eruca.prom"
     code, lines = run(
-        *("audit", *words, "--option", "damaged=mark"),
+        *("audit", *words, "--option", "damaged=mark", "--metrics-file", str(metrics)),
         *("--output", "json", "--master", "local[2]", *SMALL),
     )
 
@@ -281,18 +285,23 @@ def test_a_report_is_told_as_json(service: ExportService, tmp_path: Path) -> Non
     assert told["basis"]["first_stored_at"] == "2026-11-21T00:00:00.000Z"
     assert all(Path(one).exists() for one in told["files"])
     assert not [line for line in lines if "saved in" in line]
+    label = f'command="audit",outcome="fault",target="{service.url}"'
+    assert f"eruca_job_last_run_outcome{{{label}}} 1.0" in metrics.read_text()
+    assert "eruca_job_last_run_queues_with_faults{" in metrics.read_text()
+    assert "last_success" not in metrics.read_text()
 
 
 @pytest.mark.parametrize("command_name", ["latency", "hot-keys", "transactions", "audit"])
 def test_a_reports_error_is_told_as_json(tmp_path: Path, command_name: str) -> None:
     code, lines = run(
         *(command_name, "--lake", str(tmp_path / "no-lake"), "--out", str(tmp_path)),
-        *("--output", "json", *SMALL),
+        *("--output", "json", "--metrics-file", str(tmp_path / "eruca.prom"), *SMALL),
     )
 
     [told] = [json.loads(line) for line in lines if line.startswith("{")]
     assert (code, told["command"], told["outcome"]) == (1, command_name, "fault")
     assert told["error"] == "LakeError"
+    assert f'command="{command_name}",outcome="fault"' in (tmp_path / "eruca.prom").read_text()
 
 
 def test_an_error_is_told_as_json_too(tmp_path: Path) -> None:

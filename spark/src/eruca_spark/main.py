@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal
 import typer
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from eruca.exporting.errors import OptionError, SourceError
 from eruca.exporting.job_metrics import MetricTargets, measured
@@ -58,7 +58,7 @@ from eruca_spark.outcomes import (
 from eruca_spark.progress import shown_tasks
 from eruca_spark.replaying import SESSION_SETTINGS as REPLAY_SETTINGS
 from eruca_spark.replaying import replay
-from eruca_spark.report_command import ReportRun
+from eruca_spark.report_command import ReportRun, Verdict
 from eruca_spark.reports.audit import MESSAGE_COLUMNS as AUDIT_COLUMNS
 from eruca_spark.reports.audit import audit_report, without_stranded
 from eruca_spark.reports.audit_findings import is_sound
@@ -70,7 +70,7 @@ from eruca_spark.reports.hot_keys import TOP_DEFAULT, hot_keys_report
 from eruca_spark.reports.latency import EVENT_COLUMNS as LATENCY_EVENT_COLUMNS
 from eruca_spark.reports.latency import MESSAGE_COLUMNS as LATENCY_COLUMNS
 from eruca_spark.reports.latency import latency_report
-from eruca_spark.reports.report import Report
+from eruca_spark.reports.report import FinishedReport, Report
 from eruca_spark.reports.transactions import EVENT_COLUMNS as TRANSACTION_COLUMNS
 from eruca_spark.reports.transactions import transactions_report
 from eruca_spark.shell import (
@@ -147,6 +147,8 @@ def latency(
         bool, typer.Option(help=f"also until consumer groups have read them, from {EVENTS_TOPIC}")
     ] = False,
     output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -162,7 +164,9 @@ def latency(
         )
         return latency_report(sound(rows), events), rows
 
-    ReportRun("latency", out, language, source, topics, master, conf, output).run(report)
+    places = MetricTargets(metrics_file, push_gateway)
+    run = ReportRun("latency", out, language, source, topics, master, conf, output, places)
+    run.run(report)
 
 
 @app.command("dead-letters")
@@ -176,6 +180,8 @@ def dead_letters(
         list[str] | None, typer.Option(help="a consumer group; may be repeated")
     ] = None,
     output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -191,7 +197,9 @@ def dead_letters(
         letters = rows.where(rows["topic"].startswith(PREFIX))
         return dead_letters_report(sound(letters)), letters
 
-    ReportRun("dead-letters", out, language, source, topics, master, conf, output).run(report)
+    places = MetricTargets(metrics_file, push_gateway)
+    run = ReportRun("dead-letters", out, language, source, topics, master, conf, output, places)
+    run.run(report)
 
 
 @app.command("hot-keys")
@@ -204,6 +212,8 @@ def hot_keys(
     topic: Topics = None,
     top: Annotated[int, typer.Option(min=1, help="number of keys per topic")] = TOP_DEFAULT,
     output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -216,7 +226,9 @@ def hot_keys(
         rows = _user_messages(source.messages(spark, topics, _with_basis(HOT_KEYS_COLUMNS)))
         return hot_keys_report(sound(rows), top), rows
 
-    ReportRun("hot-keys", out, language, source, topics, master, conf, output).run(report)
+    places = MetricTargets(metrics_file, push_gateway)
+    run = ReportRun("hot-keys", out, language, source, topics, master, conf, output, places)
+    run.run(report)
 
 
 @app.command()
@@ -227,6 +239,8 @@ def transactions(
     lake: LakeOption = None,
     url: Url = None,
     output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -239,7 +253,9 @@ def transactions(
         events = source.messages(spark, topics, _with_basis(TRANSACTION_COLUMNS))
         return transactions_report(sound(events)), events
 
-    ReportRun("transactions", out, language, source, topics, master, conf, output).run(report)
+    places = MetricTargets(metrics_file, push_gateway)
+    run = ReportRun("transactions", out, language, source, topics, master, conf, output, places)
+    run.run(report)
 
 
 @app.command()
@@ -251,6 +267,8 @@ def audit(
     url: Url = None,
     topic: Topics = None,
     output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -270,15 +288,13 @@ def audit(
             rows = without_stranded(rows)
         return audit_report(rows), rows
 
-    run = ReportRun("audit", out, language, source, topics, master, conf, output)
-    finished = run.finished(report)
-    unsound = [queue for queue in finished.rows["queues"] if not is_sound(queue)]
-    run.tell(
-        finished,
-        "fault" if unsound or faults else "done",
-        queues_with_faults=len(unsound),
-        batch_faults=faults,
-    )
+    def judge(done: FinishedReport) -> Verdict:
+        members = {"queues_with_faults": len(_unsound(done)), "batch_faults": faults}
+        return Verdict("fault" if _unsound(done) or faults else "done", members)
+
+    places = MetricTargets(metrics_file, push_gateway)
+    run = ReportRun("audit", out, language, source, topics, master, conf, output, places)
+    unsound = _unsound(run.run(report, judge))
     for fault in faults:
         error_console().print(fault)
     if unsound or faults:
@@ -300,6 +316,8 @@ def compaction(
         Literal["key", "sharding-key"], typer.Option(help="use the first key, or the sharding key")
     ] = "key",
     output: Output = "text",
+    metrics_file: MetricsFile = None,
+    push_gateway: PushGateway = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -307,9 +325,12 @@ def compaction(
     """Write the latest message of each key as Parquet."""
     topics = topics_of(topic, lake)
     source = source_of(lake, url, option, topics)
+    places = MetricTargets(metrics_file, push_gateway)
+    places.check()
     console = progress_console(output)
     with (
         told_errors("compaction", is_told=output == "json"),
+        measured("compaction", table, places, outcome_of) as run,
         command_session("compaction", master, conf) as spark,
         source.held(spark),
     ):
@@ -318,8 +339,9 @@ def compaction(
         with shown_tasks(spark, console, "compacting"):
             write_compacted(latest, table)
         count = spark.read.parquet(table).count()
-    if output == "json":
         document = {"command": "compaction", "outcome": "done", "target": table, "keys": count}
+        run.ended(document)
+    if output == "json":
         sys.stdout.write(f"{line_of(document)}\n")
     else:
         console.print(f"{table} has the latest messages of {count:,} keys")
@@ -408,6 +430,11 @@ def replay_command(
     console.print(f"{sent} sent to {to}, already there: {done.skipped:,}")
     if done.damaged:
         console.print(f"damaged, not sent: {counted(done.damaged, 'message')}")
+
+
+def _unsound(done: FinishedReport) -> list[Row]:
+    """Return the queues of an audit that have faults."""
+    return [queue for queue in done.rows["queues"] if not is_sound(queue)]
 
 
 def _user_messages(messages: DataFrame) -> DataFrame:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,8 +14,9 @@ import typer
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from eruca.exporting.job_metrics import MetricTargets, measured
 from eruca_spark.messages import MessageSource
-from eruca_spark.outcomes import Outcome, line_of, told_errors
+from eruca_spark.outcomes import Outcome, line_of, outcome_of, told_errors
 from eruca_spark.progress import shown_tasks
 from eruca_spark.reports.document import report_document
 from eruca_spark.reports.page import Origin
@@ -24,6 +25,14 @@ from eruca_spark.reports.shown_command import shown_command
 from eruca_spark.reports.targets import TargetError, Targets, targets_of
 from eruca_spark.reports.words import Language
 from eruca_spark.shell import command_session, output_console, progress_console
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of a report that has run, and further members of its document."""
+
+    outcome: Outcome = "done"
+    members: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +47,48 @@ class ReportRun:
     master: str | None
     conf: list[str] | None
     output: Literal["text", "json"]
+    places: MetricTargets
 
-    def run(self, make: Callable[[SparkSession], tuple[Report, DataFrame]]) -> None:
-        """Run the report, and print it; *make* is as for :meth:`finished`."""
-        self.tell(self.finished(make), "done")
-
-    def tell(self, done: FinishedReport, outcome: Outcome, **more: Any) -> None:  # noqa: ANN401
-        """Print the document of a report that has run, if that is wanted.
+    def run(
+        self,
+        make: Callable[[SparkSession], tuple[Report, DataFrame]],
+        judge: Callable[[FinishedReport], Verdict] = lambda _: Verdict(),
+    ) -> FinishedReport:
+        """Run the report; print its document and publish its metrics, if that is wanted.
 
         Args:
-            done: The report.
-            outcome: That of the command.
-            more: Further members of the document.
+            make: Returns the report, and all messages that it is about.
+            judge: Returns the outcome of a report that has run.
         """
-        if self.output == "json":
-            document = {
-                "command": self.name,
-                "outcome": outcome,
-                "source": self.source.text(self.topics),
-                "topics": [*self.topics],
-                **more,
-                **report_document(done),
-            }
-            sys.stdout.write(f"{line_of(document)}\n")
-
-    def finished(self, make: Callable[[SparkSession], tuple[Report, DataFrame]]) -> FinishedReport:
-        """Run the report; *make* returns it and all messages that it is about."""
+        self.places.check()
         targets = self._targets()
-        is_told = self.output == "json"
+        source = self.source.text(self.topics)
         with (
-            told_errors(self.name, is_told=is_told),
+            told_errors(self.name, is_told=self._is_told),
+            measured(self.name, source, self.places, outcome_of) as run,
+        ):
+            done = self._finished(make, targets)
+            verdict = judge(done)
+            document: dict[str, Any] = {
+                "command": self.name,
+                "outcome": verdict.outcome,
+                "source": source,
+                "topics": [*self.topics],
+                **verdict.members,
+            }
+            run.ended(document)
+        if self._is_told:
+            sys.stdout.write(f"{line_of({**document, **report_document(done)})}\n")
+        return done
+
+    @property
+    def _is_told(self) -> bool:
+        return self.output == "json"
+
+    def _finished(
+        self, make: Callable[[SparkSession], tuple[Report, DataFrame]], targets: Targets
+    ) -> FinishedReport:
+        with (
             command_session(self.name, self.master, self.conf) as spark,
             self.source.held(spark),
             shown_tasks(spark, progress_console(self.output), f"reporting: {self.name}"),
@@ -79,10 +100,10 @@ class ReportRun:
                 spark,
                 report,
                 targets,
-                Console(quiet=True) if is_told else output_console(),
+                Console(quiet=True) if self._is_told else output_console(),
                 request,
                 language=self.language,
-                needs_basis=is_told,
+                needs_basis=self._is_told,
             )
 
     def _targets(self) -> Targets:
