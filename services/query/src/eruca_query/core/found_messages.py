@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.names import (
@@ -65,22 +65,26 @@ class FoundMessage:
         """Tell whether *key* is one of its keys."""
         return key in self.keys.split(b" ")
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of :class:`StoredMessage`, as an answer shows them."""
+        return {
+            "message_id": self.unique_id,
+            "offset_message_id": self.offset_id,
+            "broker_name": self.broker_name,
+            "log_offset": self.log_offset,
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "queue_offset": self.queue_offset,
+            "tag": _text(self.tag) or None,
+            "keys": split_keys(_text(self.keys)),
+            "born_at": moment(self.born_ms),
+            "stored_at": moment(self.stored_ms),
+            "size": self.size,
+        }
+
     def shown(self) -> StoredMessage:
         """Return it as an answer shows it."""
-        return StoredMessage(
-            message_id=self.unique_id,
-            offset_message_id=self.offset_id,
-            broker_name=self.broker_name,
-            log_offset=self.log_offset,
-            topic=self.topic,
-            queue_id=self.queue_id,
-            queue_offset=self.queue_offset,
-            tag=_text(self.tag) or None,
-            keys=split_keys(_text(self.keys)),
-            born_at=moment(self.born_ms),
-            stored_at=moment(self.stored_ms),
-            size=self.size,
-        )
+        return StoredMessage(**self.fields())
 
 
 def moment(ms: int) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 from msgspec import UNSET
 
@@ -31,7 +31,7 @@ def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMes
     message = record.message
     assert message.body is not None, "a damaged record is not found"
     return WholeMessage(
-        **_fields(found),
+        **found.fields(),
         body=as_builtins(message.body),
         body_missing=None,
         properties=message.properties,
@@ -45,7 +45,7 @@ def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMes
 def without_body(found: FoundMessage, missing: BodyMissing) -> WholeMessage:
     """Return a message without its record's content."""
     return WholeMessage(
-        **_fields(found),
+        **found.fields(),
         body=None,
         body_missing=missing,
         properties=None,
@@ -102,7 +102,3 @@ def _is_same(found: FoundMessage, record: LogRecordView | Fault | None) -> bool:
         found.queue_offset,
         found.size,
     )
-
-
-def _fields(found: FoundMessage) -> dict[str, Any]:
-    return found.shown().model_dump()
