@@ -50,7 +50,9 @@ from pyspark_eruca.sink_sender import SinkSender, raise_or_tell
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
-_MORE_PARTITIONS_MIN: Final = 16  # partitions of an earlier run that are looked for, at least
+# Partitions of an earlier run that are looked for, behind those of this one: as many as this one
+# has, within these limits. Each is a request to each broker, for every micro-batch.
+_MORE_PARTITIONS: Final = (16, 64)
 _ROWS_AT_ONCE: Final = 256  # rows as Python objects; a batch of Spark's may have 10 000
 
 
@@ -183,16 +185,18 @@ def _check_partitions(
 ) -> None:
     """Raise SourceError if an earlier run of this write had more partitions than this one.
 
-    Only the driver knows how many there are, and only now. It looks for the first messages of as
-    many partitions more.
+    Only the driver knows how many there are, and only now. It looks for the first messages of some
+    partitions more.
     """
     done = [message for message in messages if isinstance(message, Sent)]
     count = len(messages)
+    least, most = _MORE_PARTITIONS
+    more = min(max(count, least), most)
     connections = Connections(options)
     with closing(connections):
         for name in sorted({topic for one in done for topic in one.topics}):
             topic = TopicSender(options, name, route=route, connections=connections)
-            for partition in range(count, count + max(count, _MORE_PARTITIONS_MIN)):
+            for partition in range(count, count + more):
                 first_id = f"{done[0].prefix}-{partition}-0-0"
                 if (broker_name := topic.holder(first_id)) is not None:
                     raise_or_tell(

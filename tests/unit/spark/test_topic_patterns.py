@@ -146,6 +146,10 @@ def test_a_pattern_without_a_topic_names_the_topics(service: ExportService) -> N
 
     with pytest.raises(OptionError, match=told):
         pinned_ranges(options, Exports(options))
+    service.hold("%DLQ%billing", {0: 1})
+    dead = options_of(service, subscribePattern="%DLQ%orders")
+    with pytest.raises(OptionError, match=r"topics that may be read: %DLQ%billing, orders-eu, ord"):
+        pinned_ranges(dead, Exports(dead))
     reader = StreamReader(options)
     with pytest.raises(OptionError, match=told):
         reader.latestOffset(reader.initialOffset(), LIMIT)

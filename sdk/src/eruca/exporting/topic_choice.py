@@ -49,14 +49,18 @@ class TopicPattern:
 
     def among(self, topics: Iterable[str]) -> tuple[str, ...]:
         """Return those of *topics* that match."""
-        mine = [
+        mine = self.candidates(topics)
+        matches = _matches(mine, self._whole)
+        return tuple(topic for topic, does in zip(mine, matches, strict=True) if does)
+
+    def candidates(self, topics: Iterable[str]) -> list[str]:
+        """Return *topics* without retries and dead letters, unless the pattern begins like them."""
+        return [
             topic
             for topic in topics
             if not topic.startswith(DERIVED_PREFIXES)
             or any(topic.startswith(one) and self.text.startswith(one) for one in DERIVED_PREFIXES)
         ]
-        matches = _matches(mine, self._whole)
-        return tuple(topic for topic, does in zip(mine, matches, strict=True) if does)
 
 
 def _matches(topics: list[str], pattern: str) -> list[bool]:
@@ -86,10 +90,10 @@ class TopicChoice:
 
     def nothing_of(self, topics: Iterable[str]) -> OptionError:
         """Return the error that none of *topics* matches."""
-        ours = sorted(topic for topic in topics if not topic.startswith(DERIVED_PREFIXES))
+        assert self.pattern is not None, "names are not compared with a list"
+        ours = sorted(self.pattern.candidates(topics))
         more = ", …" if len(ours) > _NAMED_MAX else ""
         there = ", ".join(ours[:_NAMED_MAX]) + more or "none"
-        assert self.pattern is not None, "names are not compared with a list"
         return OptionError(
             "option subscribePattern: expected a pattern that matches the whole name of at least"
             f" one topic, found {self.pattern.text[:_SHOWN_SIZE]!r}; topics that may be read:"
