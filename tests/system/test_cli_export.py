@@ -142,6 +142,32 @@ async def test_metrics_keep_the_last_success_whatever_the_files_are_named(tmp_pa
     assert "node_exporter reads only files NAME.prom" in " ".join(refused.split())
 
 
+async def test_metrics_tell_that_a_run_was_interrupted(tmp_path: Path) -> None:
+    metrics = tmp_path / "eruca.prom"
+    asked, closed = asyncio.Event(), asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()  # until the command closes the connection
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        command = CommandLine("http://127.0.0.1:1")
+        process = await command.start(
+            *("export", "orders", "--to", tmp_path / "orders.ndjson", "--query", url),
+            *("--metrics-file", metrics),
+        )
+        await asyncio.wait_for(asked.wait(), 60)
+        process.send_signal(signal.SIGINT)
+        await command.ended(process, 130)
+        await asyncio.wait_for(closed.wait(), 60)
+
+    assert 'outcome="interrupted",target="file:orders"} 1.0' in metrics.read_text()
+
+
 async def test_columns_and_times_are_those_asked_for(tmp_path: Path) -> None:
     async with exporting(tmp_path, 30) as (command, _):
         file = tmp_path / "orders.parquet"
