@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -41,6 +42,14 @@ class Sample(NamedTuple):
     key: str
 
 
+class Span(NamedTuple):
+    """A span of time, in ms since the epoch, and the number of messages that were stored in it."""
+
+    from_ms: int
+    to_ms: int
+    messages: int
+
+
 class Progress:
     """Shows from time to time how far a long measurement is."""
 
@@ -48,7 +57,13 @@ class Progress:
         self._report = report
         self._what = what
         self._total = total
+        self._count = 0
         self._began = self._shown_at = time.perf_counter()
+
+    def add(self, count: int) -> None:
+        """Add *count*, and show all, unless that was done a moment ago."""
+        self._count += count
+        self.show(self._count)
 
     def show(self, count: int) -> None:
         """Show *count*, unless that was done a moment ago."""
@@ -125,29 +140,60 @@ async def pages_to_the_end(
 ) -> None:
     """Measure pages from the newest message to the oldest; each must be there, once, in order."""
     progress = Progress(report, "pages", messages)
+    latencies = await _pages(query, {"topic": topic}, messages, progress)
+    _tell(report, f"pages of {_PAGE:,} to the end of {messages:,}", messages, latencies)
+
+
+async def pages_between(
+    report: Report, query: httpx.AsyncClient, topic: str, spans: Sequence[Span], *, rows: int
+) -> None:
+    """Measure the pages of some spans of time, each as :func:`pages_to_the_end` does."""
+    messages = sum(span.messages for span in spans)
+    progress = Progress(report, "pages", messages)
     latencies: list[float] = []
-    seen, last = 0, None
-    params: dict[str, str | int] = {"topic": topic, "limit": _PAGE}
+    for span in spans:
+        params = {"topic": topic, "since": _moment(span.from_ms), "until": _moment(span.to_ms)}
+        latencies += await _pages(query, params, span.messages, progress)
+    _tell(report, f"pages of {_PAGE:,} at {len(spans)} times of {rows:,}", messages, latencies)
+
+
+async def _pages(
+    query: httpx.AsyncClient, params: Mapping[str, str], messages: int, progress: Progress
+) -> list[float]:
+    """Return the seconds that each page took."""
+    latencies: list[float] = []
+    seen, last, cursor = 0, None, None
     while True:
         began = time.perf_counter()
-        page = (await query.get("/v1/messages", params=params)).raise_for_status().json()
+        asked: dict[str, str | int] = {**params, "limit": _PAGE}
+        if cursor is not None:
+            asked["cursor"] = cursor
+        page = (await query.get("/v1/messages", params=asked)).raise_for_status().json()
         latencies.append(time.perf_counter() - began)
         offsets = [message["log_offset"] for message in page["messages"]]
         assert offsets == sorted(offsets, reverse=True), "a page is out of order"
         assert last is None or not offsets or offsets[0] < last, "pages overlap"
         seen, last = seen + len(offsets), offsets[-1] if offsets else last
-        progress.show(seen)
-        if page["next_cursor"] is None:
+        progress.add(len(offsets))
+        cursor = page["next_cursor"]
+        if cursor is None:
             break
-        params["cursor"] = page["next_cursor"]
     assert seen == messages, f"the pages have {seen} of {messages} messages"
+    return latencies
+
+
+def _tell(report: Report, what: str, messages: int, latencies: list[float]) -> None:
     seconds = sum(latencies)
     latencies.sort()
     report.figure(
-        f"pages of {_PAGE:,} to the end of {messages:,}",
-        f"{seen / seconds:,.0f} messages/s, p50 {latencies[len(latencies) // 2] * 1e3:.0f} ms, "
+        what,
+        f"{messages / seconds:,.0f} messages/s, p50 {latencies[len(latencies) // 2] * 1e3:.0f} ms, "
         f"p99 {latencies[int(len(latencies) * 0.99)] * 1e3:.0f} ms",
     )
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def disk(report: Report, url: str, rows: int) -> None:

@@ -16,14 +16,16 @@ from typing import Final
 import httpx
 
 from bench.batches import TOPIC
-from bench.generated_log import BLOCK_ROWS, GeneratedLog
+from bench.generated_log import BLOCK_ROWS, PER_MS, GeneratedLog
 from bench.read_model_size import (
     Progress,
     Sample,
+    Span,
     compare_with_copy,
     disk,
     drops,
     look_up,
+    pages_between,
     pages_to_the_end,
 )
 from bench.report import Report
@@ -41,11 +43,15 @@ from eruca_query.projection.message_projection import (
     ReadBlock,
 )
 from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.settling import Settling
 from eruca_query.projection.tables import SCHEMA
 from eruca_query.settings import QuerySettings
 from eruca_query.wiring import MIGRATIONS, chunk_limits
 
 _ASKED: Final = 2_000  # different messages that are looked up
+_WALKED_MAX: Final = 2_000_000  # rows; pages of more are read at some times only
+_SPANS: Final = 10
+_SPAN_MS: Final = 200
 
 
 def run(report: Report, seconds: float, *, rows: int) -> None:
@@ -71,16 +77,27 @@ async def _measure(report: Report, seconds: float, log: GeneratedLog, url: str) 
     ):
         [query_url] = cluster.query_urls
         await look_up(report, query_url, TOPIC, samples, rows=log.count, seconds=seconds)
-        await pages_to_the_end(report, query, TOPIC, log.count)
+        if log.count <= _WALKED_MAX:
+            await pages_to_the_end(report, query, TOPIC, log.count)
+        else:
+            await pages_between(report, query, TOPIC, _spans(log), rows=log.count)
     await _fold(report, log, url, "rebuild")
     await drops(report, url)
 
 
+def _spans(log: GeneratedLog) -> list[Span]:
+    """Return spans of time throughout a log."""
+    step_ms = (log.count // PER_MS - _SPAN_MS) // (_SPANS - 1)
+    begins = [log.begin_ms + number * step_ms for number in range(_SPANS)]
+    return [Span(begin, begin + _SPAN_MS, _SPAN_MS * PER_MS) for begin in begins]
+
+
 async def _fold(report: Report, log: GeneratedLog, url: str, what: str) -> float:
     """Return the rows per second at which the rows are written from the log's beginning."""
-    database = Database(sqlalchemy_url(url), SCHEMA, connections_max=2)
+    database = Database(sqlalchemy_url(url), SCHEMA, connections_max=3)
     limits: ChunkLimits = chunk_limits(QuerySettings())
     projection = MessageProjection(NameNumbers(), limits=limits, counts=ProjectionCounts())
+    settling = Settling(database, asyncio.Lock())
     progress = Progress(report, what, log.count)
 
     def prepared(first: int) -> tuple[LogBlock, ReadBlock]:
@@ -100,7 +117,9 @@ async def _fold(report: Report, log: GeneratedLog, url: str, what: str) -> float
             )
         if then is not None:
             then()
+        await settling.settle(projection.take_unsettled())
         progress.show(first)
+    await settling.finish()
     rate = log.count / (time.perf_counter() - began)
     await database.close()
     report.figure(f"{what} with {log.count:,} generated rows", f"{rate:,.0f} rows/s")

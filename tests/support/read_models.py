@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,10 +18,10 @@ from eruca_broker.core.state.events import Event, encode_event
 from eruca_postgres.database import Database
 from eruca_postgres.positions import write_position
 from eruca_postgres.tables import log_positions
-from eruca_query.core.chunk_states import ChunkLimits
+from eruca_query.core.chunk_states import ChunkLimits, Unsettled
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
-from eruca_query.projection.settling import settle_chunk
+from eruca_query.projection.settling import Settling
 from eruca_query.projection.tables import SCHEMA
 from eruca_query.projection.upkeep import Upkeep
 from support.clocks import ManualClock
@@ -119,8 +120,13 @@ class ReadModel:
 
     async def settle(self) -> None:
         """Settle the chunks that the last blocks have named."""
-        for number in self._projection.take_unsettled():
-            await settle_chunk(self.database, number)
+        settling = Settling(self.database, asyncio.Lock())
+        await settling.settle(self.take_unsettled())
+        await settling.finish()
+
+    def take_unsettled(self) -> Unsettled:
+        """Return the chunks that the last blocks have named, for the caller to settle."""
+        return self._projection.take_unsettled()
 
     async def note_position(self, log_offset: int, *, seconds_ago: float = 0) -> None:
         """Record how far the log was read, and when; folding alone does not."""

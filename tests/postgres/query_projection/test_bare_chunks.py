@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 
 import anyio.to_thread
@@ -17,9 +18,10 @@ from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
-from eruca_query.core.chunk_states import SETTLED_ROWS_MIN, ChunkLimits
+from eruca_query.core.chunk_states import SETTLED_ROWS_MIN, ChunkLimits, Unsettled
 from eruca_query.projection.chunks import last_chunk
 from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.settling import Settling
 from eruca_query.projection.tables import MESSAGE_INDEXES, SCHEMA
 from eruca_query.projection.upkeep import STILL_SECONDS
 from eruca_query.searching import message_sql
@@ -268,8 +270,7 @@ async def test_indexes_that_take_longer_than_a_transaction_may_never_stop_the_lo
     url = sqlalchemy_url(postgres_url)
     impatient = ReadModel(Database(url, SCHEMA, connections_max=2, transaction_seconds=0.5))
     try:
-        async with model.database.transaction() as blocker:
-            await blocker.execute(text("LOCK TABLE messages_1 IN ROW EXCLUSIVE MODE"))
+        async with held(model, "messages_1"):
             await impatient.fold(log.block(8, 12), settles=False)
             building = asyncio.create_task(impatient.settle())
             still_building = not (await asyncio.wait([building], timeout=1))[0]
@@ -281,6 +282,81 @@ async def test_indexes_that_take_longer_than_a_transaction_may_never_stop_the_lo
     assert still_building
     assert meanwhile == [BARE_CLOSED, BARE]
     assert await model.index_states() == [CLOSED, BARE]
+
+
+@asynccontextmanager
+async def held(model: ReadModel, table: str) -> AsyncIterator[None]:
+    """Let nobody build indexes of *table* in the block."""
+    async with model.database.transaction() as blocker:
+        await blocker.execute(text(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE"))
+        yield
+
+
+async def test_a_closed_chunk_is_settled_beside_the_blocks_of_the_next_one(
+    model: ReadModel,
+) -> None:
+    log = long_log()
+    settling = Settling(model.database, asyncio.Lock())
+
+    async def fold(first: int, last: int) -> None:
+        await model.fold(log.block(first, last), settles=False)
+        await settling.settle(model.take_unsettled())
+
+    await fold(0, 8)
+    async with held(model, "messages_1"):
+        await fold(8, 10)
+        await fold(10, 16)  # the second chunk is full
+        beside = await model.index_states()
+        third = asyncio.create_task(fold(16, 18))  # the third begins
+        waits = not (await asyncio.wait([third], timeout=0.5))[0]
+        meanwhile = await model.index_states()
+    await third
+    await settling.finish()
+
+    assert beside == [BARE_CLOSED, BARE]
+    assert waits, "the log is read faster than its chunks are indexed"
+    assert meanwhile == [BARE_CLOSED, BARE_CLOSED, BARE]
+    assert await model.index_states() == [CLOSED, CLOSED, BARE]
+
+
+async def test_a_process_settles_one_closed_chunk_at_a_time(model: ReadModel) -> None:
+    log = long_log()
+    for first in (0, 8, 16):
+        await model.fold(log.block(first, first + 8), settles=False)
+    one, two = model.take_unsettled().closed
+    turn = asyncio.Lock()
+    earlier, later = Settling(model.database, turn), Settling(model.database, turn)
+
+    async with held(model, f"messages_{one}"):
+        await earlier.settle(Unsettled(closed=[one]))
+        await later.settle(Unsettled(closed=[two]))
+        waiting = asyncio.create_task(later.finish())
+        waits = not (await asyncio.wait([waiting], timeout=0.5))[0]
+        meanwhile = await model.index_states()
+    await earlier.finish()
+    await waiting
+
+    assert waits
+    assert meanwhile == [BARE_CLOSED, BARE_CLOSED, BARE]
+    assert await model.index_states() == [CLOSED, CLOSED, BARE]
+
+
+async def test_a_chunk_that_was_being_settled_at_a_stop_is_left_to_upkeep(
+    model: ReadModel,
+) -> None:
+    log = long_log()
+    settling = Settling(model.database, asyncio.Lock())
+    for first in (0, 8):
+        await model.fold(log.block(first, first + 8), settles=False)
+
+    async with held(model, "messages_1"):
+        await settling.settle(model.take_unsettled())
+        await settling.stop()
+    left = await model.index_states()
+    await model.keep_up()
+
+    assert left == [BARE_CLOSED, BARE]
+    assert (await model.index_states())[0] == CLOSED
 
 
 async def test_chunks_that_a_dead_process_left_unsettled_are_settled_by_upkeep(

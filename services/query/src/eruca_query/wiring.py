@@ -5,6 +5,7 @@ Read it from the top, in the order of starting; it stops in the opposite order.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from eruca_query.projection.broker_work import FollowedBroker
 from eruca_query.projection.forgotten import known_brokers
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
+from eruca_query.projection.settling import Settling
 from eruca_query.projection.tables import SCHEMA
 from eruca_query.projection.upkeep import PERIOD_SECONDS as UPKEEP_SECONDS
 from eruca_query.projection.upkeep import Upkeep
@@ -68,7 +70,7 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
 
         # Following the brokers' logs.
         numbers, counts = NameNumbers(), parts.add(ProjectionCounts())
-        limits = chunk_limits(settings)
+        limits, settling_turn = chunk_limits(settings), asyncio.Lock()
 
         def follow(broker_name: str) -> FollowedBroker:
             projection = MessageProjection(numbers, limits=limits, counts=counts)
@@ -80,7 +82,7 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
                 projection=projection,
                 read_bytes=settings.read_bytes,
             )
-            return FollowedBroker(projector, projection, database)
+            return FollowedBroker(projector, projection, Settling(database, settling_turn))
 
         shares = parts.add(instance.share_brokers(follow, known=known_brokers))
         retention_ms = round(settings.retention_hours * 3_600_000)

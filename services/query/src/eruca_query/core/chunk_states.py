@@ -14,18 +14,20 @@ Rows are written several times faster into a **bare** chunk, and its indexes are
 from all its rows. Searching a bare chunk reads all of it. So it ends after fewer rows than an
 indexed one may, and a log that is read to its end has none.
 
-Building takes as long as it takes. So it is never a part of a block: between two blocks, the
-log's reader **settles** the chunks that a block has named. An indexed chunk is settled, too: its
-new rows are summarized, and the planner's statistics updated, each time its rows have doubled.
+Building takes as long as it takes. So it is never a part of a block: the log's reader **settles**
+the chunks that a block has named. An indexed chunk is settled, too: its new rows are summarized,
+and the planner's statistics updated, each time its rows have doubled. An open chunk is settled
+between two blocks, and a closed one beside the blocks that follow, which do not touch it.
 
 Invariants: a build has at most one open chunk. A chunk never loses its indexes. While settling
-succeeds, a build has at most one chunk that is bare and closed, and only between two blocks.
+succeeds, blocks are written only while at most one chunk of their build is bare and closed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 BARE_ROWS_MAX: Final = 1_000_000
 """Rows of a bare chunk: they are searched, and indexed, within seconds."""
@@ -72,6 +74,13 @@ class Chunk:
         return self.is_indexed and grown.bit_length() > (
             (self.row_count // SETTLED_ROWS_MIN).bit_length()
         )
+
+
+class Unsettled(NamedTuple):
+    """The chunks that blocks have named, by their numbers."""
+
+    closed: Sequence[int] = ()
+    open: int | None = None
 
 
 def begins_indexed(limits: ChunkLimits, behind_bytes: int) -> bool:

@@ -1,17 +1,18 @@
 """The work on one broker while this instance holds its claim: following its log.
 
-Between two blocks the chunks are settled that the last one has named, so the log is not read faster
-than its chunks can be indexed. If that fails, the log is read on, and upkeep settles them.
+The chunks that a block has named are settled (:mod:`.settling`). If that fails, the log is read on,
+and upkeep settles them.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca_chassis.loops import BackgroundLoop
-from eruca_postgres.database import Database
 from eruca_postgres.log_projector import LogProjector
 from eruca_query.projection.message_projection import MessageProjection
-from eruca_query.projection.settling import settle_chunk
+from eruca_query.projection.settling import Settling
 
 
 class FollowedBroker:
@@ -20,15 +21,15 @@ class FollowedBroker:
     Args:
         projector: Follows the log.
         projection: Writes its rows.
-        database: Holds them.
+        settling: Settles their chunks.
     """
 
     def __init__(
-        self, projector: LogProjector, projection: MessageProjection, database: Database
+        self, projector: LogProjector, projection: MessageProjection, settling: Settling
     ) -> None:
         self.projector = projector
         self._projection = projection
-        self._database = database
+        self._settling = settling
         # No pause between steps: a step itself waits for news.
         self._loop = BackgroundLoop(f"log of {projector.broker_name}", self.step, period_seconds=0)
 
@@ -38,13 +39,10 @@ class FollowedBroker:
         return self.projector.fault
 
     async def step(self) -> None:
-        """Fold one block, then settle the chunks that it named."""
+        """Fold one block, and settle the chunks that it named."""
         await self.projector.step()
-        try:
-            for number in self._projection.take_unsettled():
-                await settle_chunk(self._database, number)
-        except DatabaseUnavailableError:
-            return  # logged; the next block reports a database that is away
+        with suppress(DatabaseUnavailableError):  # logged; the next block reports it
+            await self._settling.settle(self._projection.take_unsettled())
 
     def start(self) -> None:
         """Begin."""
@@ -54,3 +52,4 @@ class FollowedBroker:
         """Stop; the write in progress is finished first, unless it takes long."""
         self.projector.begin_stop()
         await self._loop.stop()
+        await self._settling.stop()

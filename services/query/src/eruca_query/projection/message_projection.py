@@ -23,7 +23,7 @@ from eruca.core.messages.log_block import LogBlock
 from eruca.core.messages.record_columns import Int64Array
 from eruca_postgres.copying import copy_binary
 from eruca_query.core.block_columns import BlockColumns
-from eruca_query.core.chunk_states import ChunkLimits
+from eruca_query.core.chunk_states import ChunkLimits, Unsettled
 from eruca_query.core.damaged_records import DamagedRecord, damaged_of
 from eruca_query.core.group_table import GroupChanges, GroupTable
 from eruca_query.core.log_facts import ROWLESS_TOPICS, BlockFacts, facts_of
@@ -71,7 +71,7 @@ class _Written(NamedTuple):
 
     numbers: dict[str, int]  # of the names in them
     rows: int  # of messages
-    unsettled: set[int]  # chunks to settle after the block
+    unsettled: Unsettled  # chunks to settle after the block
 
 
 class MessageProjection:
@@ -93,7 +93,7 @@ class MessageProjection:
         self._groups: GroupTable | None = None
         self._groups_at = (0, 0, 0)
         self._store_host: StoreHost | None = None  # of the latest records
-        self._unsettled: set[int] = set()  # chunks that committed blocks have named
+        self._unsettled = Unsettled()  # chunks that committed blocks have named
 
     def prepare(self, block: LogBlock) -> ReadBlock:
         """Parse *block*.
@@ -130,7 +130,8 @@ class MessageProjection:
         def committed() -> None:
             assert self._groups is None, "two blocks are folded at once"
             self._numbers.keep(written.numbers)
-            self._unsettled |= written.unsettled
+            closed = (*self._unsettled.closed, *written.unsettled.closed)
+            self._unsettled = Unsettled(closed, written.unsettled.open)
             self._store_host = host
             self._groups = groups
             self._groups_at = (build.broker_no, build.number, block.next_offset)
@@ -143,13 +144,13 @@ class MessageProjection:
 
         return committed
 
-    def take_unsettled(self) -> list[int]:
-        """Return the chunks to settle before the next block, and forget them.
+    def take_unsettled(self) -> Unsettled:
+        """Return the chunks to settle, an open one before the next block, and forget them.
 
         Forgetting is safe: upkeep finds closed ones, and a later block names an open one again.
         """
-        numbers, self._unsettled = sorted(self._unsettled), set()
-        return numbers
+        unsettled, self._unsettled = self._unsettled, Unsettled()
+        return unsettled
 
     async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
         """Do nothing: the beginning of the next block shows that the log is read again."""
@@ -177,7 +178,8 @@ class MessageProjection:
         """Write a chunk's and the groups' rows."""
         times = read.columns.columns.store_timestamps
         if not len(times):
-            return _Written({}, 0, await self._bare_at_end(connection, build, block))
+            at_end = await self._bare_at_end(connection, build, block)
+            return _Written({}, 0, Unsettled(open=at_end))
         topics = [name for name in read.columns.topics.names if name not in ROWLESS_TOPICS]
         numbers = await self._numbers.ensure(
             connection, {*topics, *names_in(read.facts.events), *changes.names()}
@@ -209,21 +211,22 @@ class MessageProjection:
             times_ms=(int(times.min()), int(times.max())),
             rows=written,
         )
-        unsettled = set() if closed is None else {closed}
-        if chunk.wants_indexes(self._limits, _behind(block)) or chunk.doubles_by(written):
-            unsettled.add(chunk.number)
+        wants = chunk.wants_indexes(self._limits, _behind(block)) or chunk.doubles_by(written)
+        unsettled = Unsettled(
+            closed=() if closed is None else (closed,), open=chunk.number if wants else None
+        )
         return _Written(numbers, written, unsettled)
 
     async def _bare_at_end(
         self, connection: AsyncConnection, build: Build, block: LogBlock
-    ) -> set[int]:
+    ) -> int | None:
         """Return the open chunk if it is bare and a block without records led to the log's end."""
         if _behind(block) > self._limits.near_bytes:
-            return set()
+            return None
         chunk = await last_chunk(connection, build.broker_no, build.number)
         if chunk is None or not chunk.wants_indexes(self._limits, _behind(block)):
-            return set()
-        return {chunk.number}
+            return None
+        return chunk.number
 
 
 def _behind(block: LogBlock) -> int:
