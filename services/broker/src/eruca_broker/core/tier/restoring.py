@@ -54,22 +54,20 @@ def chosen(manifest: Manifest, *, begin: int | None, room: int) -> list[TierSegm
             f"expected segments of one size, found {sorted(sizes)}: no broker opens such a log"
         )
     if begin is None:
-        count, left = 0, room
-        for segment in reversed(segments):
-            left -= size_of(segment)
-            if left < 0:
-                break
-            count += 1
-        if not count:
+        fitting = _latest_that_fit(segments, room)
+        if not fitting:
             raise _no_room(segments[-1:], room)
-        return segments[-count:]
+        return fitting
     if not segments[0].base <= begin < segments[-1].end:
         raise UnrestorableError(
             f"--from {begin}: the tier has log offsets {segments[0].base} to {segments[-1].end}; "
             "use one in between"
         )
     wanted = [one for one in segments if one.end > begin]
-    check_room(wanted, room)
+    if _size_of_all(wanted) > room:
+        fitting = _latest_that_fit(segments, room)
+        less = f", or restore less: --from {fitting[0].base} or later" if fitting else ""
+        raise _no_room(wanted, room, less)
     return wanted
 
 
@@ -96,20 +94,37 @@ def lost_of(segments: list[TierSegment], waiting: Iterable[int]) -> int:
 
 
 def check_room(segments: list[TierSegment], room: int) -> None:
-    """Go on if there is room for *segments*.
+    """Go on if there is room for *segments*, of which messages that wait need the first one.
 
     Raises:
         UnrestorableError: There is not.
     """
     assert all(before.end == after.base for before, after in pairwise(segments))
-    if sum(map(size_of, segments)) > room:
-        raise _no_room(segments, room)
+    if _size_of_all(segments) > room:
+        waiting = "; messages that wait for their time or for a decision need all of these offsets"
+        raise _no_room(segments, room, waiting)
 
 
-def _no_room(segments: list[TierSegment], room: int) -> UnrestorableError:
-    needed = sum(map(size_of, segments))
+def _latest_that_fit(segments: list[TierSegment], room: int) -> list[TierSegment]:
+    """Return as many of the latest segments as there is room for."""
+    fitting: list[TierSegment] = []
+    for segment in reversed(segments):
+        room -= size_of(segment)
+        if room < 0:
+            break
+        fitting.insert(0, segment)
+    return fitting
+
+
+def _size_of_all(segments: list[TierSegment]) -> int:
+    return sum(map(size_of, segments))
+
+
+def _no_room(segments: list[TierSegment], room: int, more: str = "") -> UnrestorableError:
+    needed, free = _size_of_all(segments), max(room, 0)
     return UnrestorableError(
-        f"log offsets {segments[0].base} to {segments[-1].end} need about {needed} bytes, and the "
-        f"disk has room for {max(room, 0)} below ERUCA_BROKER_DISK_HIGH_RATIO: make room, or "
-        "restore less with --from"
+        f"log offsets {segments[0].base} to {segments[-1].end} need about {needed} bytes on the "
+        f"store's disk, and it may take {free} more: the setting ERUCA_BROKER_DISK_HIGH_RATIO says "
+        "how full the disk may be, and a broker deletes segments of a fuller one. To fix it: free "
+        f"{needed - free} bytes, or raise the setting{more}"
     )
