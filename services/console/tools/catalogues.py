@@ -18,7 +18,7 @@ PACKAGE: Final = Path(__file__).parents[1] / "src" / "eruca_console"
 _METHODS: Final = [("**.py", "python"), ("**.html", "jinja2.ext:babel_extract")]
 _HEADER: Final = (  # without the times that Babel would write: only texts are changes
     'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
-    '"Language: {language}\\n"\n\n'
+    '"Language: {language}\\n"\n"Plural-Forms: {plural_forms}\\n"\n\n'
 )
 _OPTIONS: Final = {"**.html": {"trimmed": "false", "newstyle_gettext": "true"}}
 
@@ -27,7 +27,7 @@ def collected() -> Catalog:
     """Return all texts of templates and modules."""
     catalogue = Catalog(charset="utf-8")
     for name, line, text, _comments, context in extract_from_dir(
-        str(PACKAGE), _METHODS, _OPTIONS, keywords={"_": None, "N_": None}
+        str(PACKAGE), _METHODS, _OPTIONS, keywords={"_": None, "N_": None, "ngettext": (1, 2)}
     ):
         catalogue.add(text, None, [(name, line)], context=context)
     return catalogue
@@ -45,7 +45,8 @@ def main() -> None:
         write_po(
             written, catalogue, width=100, omit_header=True, no_location=True, sort_output=True
         )
-        path.write_bytes(_HEADER.format(language=path.parent.name).encode() + written.getvalue())
+        header = _HEADER.format(language=path.parent.name, plural_forms=catalogue.plural_forms)
+        path.write_bytes(header.encode() + written.getvalue())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from eruca_broker.store.files.directory_lock import LOCK_NAME
 from eruca_broker.store.identity import WrongReplicaError, read_mark, stored_identity
 from eruca_broker.store.log.commit_log import CorruptLogError, checked_files
 from eruca_chassis.checking import Finding, directory_finding
+from eruca_chassis.counts import counted
 from eruca_chassis.file_lock import FileLock
 
 _STORE: Final = "store"
@@ -79,7 +80,10 @@ def _of_log(directory: Path) -> Finding:
     if not files:
         return Finding("ok", _STORE, f"a start would begin a new log in {directory}")
     begin, end = int(files[0][0].name), int(files[-1][0].name) + files[-1][1]
-    text = f"{directory} has a log in {len(files)} files, from log offset {begin} to {end} at most"
+    text = (
+        f"{directory} has a log in {counted(len(files), 'file')}, from log offset {begin} to {end} "
+        "at most"
+    )
     checkpoint = read_checkpoint(directory)
     if read_mark(directory) is None and checkpoint is not None:
         return Finding("ok", _STORE, f"{text}; it was closed in order")

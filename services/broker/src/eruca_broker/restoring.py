@@ -18,6 +18,7 @@ from eruca_broker.opening import open_tier
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.files.directory_lock import StoreLockedError
 from eruca_broker.store.tiering.restoring import Request, Restored, Told, restore
+from eruca_chassis.counts import counted
 from eruca_chassis.directories import keep_private
 from eruca_chassis.progress import ProgressLine
 from eruca_chassis.start import StartError
@@ -85,10 +86,12 @@ def report(settings: BrokerSettings, restored: Restored) -> str:
             "tier."
         )
     if restored.lost_waiting_count:
-        lines.append(
-            f"LOST: {restored.lost_waiting_count} delayed messages or open transactions, which the "
-            "tier does not have any more."
+        lost = counted(
+            restored.lost_waiting_count,
+            "delayed message or open transaction",
+            "delayed messages or open transactions",
         )
+        lines.append(f"LOST: {lost}. The tier no longer has them.")
     if settings.is_replica:
         lines.append(
             "As a replica it is a new member: it proves its log to the master, and copies the rest."

@@ -9,6 +9,7 @@ from typing import Final
 
 from eruca.contract.errors import ErucaError
 from eruca_chassis.checking import Finding, directory_finding
+from eruca_chassis.counts import counted
 from eruca_chassis.start import StartError
 from eruca_controller.settings import ControllerSettings
 from eruca_controller.wiring import MIGRATIONS, other_stores
@@ -48,4 +49,4 @@ async def _answer(settings: ControllerSettings) -> Finding:
         )
     except (ErucaError, StartError) as error:
         return Finding("fault", _SUBJECT, str(error))
-    return Finding("ok", _SUBJECT, f"{settings.store} has {count} rows of broker groups")
+    return Finding("ok", _SUBJECT, f"{settings.store} has {counted(count, 'row')} of broker groups")

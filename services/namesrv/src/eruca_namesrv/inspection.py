@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from eruca_chassis.checking import Finding, directory_finding
+from eruca_chassis.counts import counted
 from eruca_namesrv.kv import InvalidKvFileError, stored_table
 from eruca_namesrv.settings import NamesrvSettings
 
@@ -32,4 +33,4 @@ def findings(settings: NamesrvSettings) -> Iterator[Finding]:
         yield Finding("ok", _SUBJECT, f"a start would make {path}, which does not exist yet")
         return
     count = sum(map(len, table.values()))
-    yield Finding("ok", _SUBJECT, f"{path} has {count} keys")
+    yield Finding("ok", _SUBJECT, f"{path} has {counted(count, 'key')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -12,6 +13,7 @@ import pytest
 from babel.messages.pofile import read_po
 
 from eruca_console.shell.languages import LANGUAGES, LOCALE, language_for, translations_of
+from eruca_console.shell.rendering import environment_of
 
 ROOT: Final = Path(__file__).parents[4]
 PLACEHOLDER: Final = re.compile(r"%\(\w+\)s")
@@ -33,13 +35,32 @@ def test_each_catalogue_has_all_texts_with_their_values_and_no_others(language: 
     with (LOCALE / language / "console.po").open("rb") as stream:
         catalogue = read_po(stream, locale=language)
     collected = {str(one.id) for one in tool().collected() if one.id}
-    translated = {str(one.id): str(one.string) for one in catalogue if one.id}
+    translated = {str(one.id): (forms(one.id), forms(one.string)) for one in catalogue if one.id}
 
     assert collected
     assert translated.keys() == collected, "run services/console/tools/catalogues.py"
-    assert [text for text, there in translated.items() if not there] == []
-    for text, there in translated.items():
-        assert sorted(PLACEHOLDER.findall(text)) == sorted(PLACEHOLDER.findall(there)), text
+    for text, (here, there) in translated.items():
+        assert there, text
+        assert all(there), text
+        values = {tuple(sorted(PLACEHOLDER.findall(form))) for form in (*here, *there)}
+        assert len(values) == 1, text
+
+
+def forms(text: str | Sequence[str] | None) -> Sequence[str]:
+    """Return the singular and the plurals of a text, or its only form; None: it has none."""
+    return [text] if isinstance(text, str) else text or []
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "two"),
+    [("en", "1 right", "2 rights"), ("zh", "1 项权限", "2 项权限")],
+)
+def test_a_count_has_the_form_of_its_language(language: str, one: str, two: str) -> None:
+    page = environment_of(language).from_string(
+        '{{ ngettext("%(count)s right", "%(count)s rights", n, count=n|count) }}'
+    )
+
+    assert [page.render(n=n) for n in (1, 2)] == [one, two]
 
 
 def test_a_text_is_translated() -> None:

@@ -20,6 +20,7 @@ from eruca.cli.access.places import (
 )
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.commands.auth_versions import register_versions
+from eruca.cli.counts import counted
 from eruca.cli.session import Session
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ async def _key_uses(session: Session) -> KeyUses:
         session.say(f"{url} does not say it: {error}")
     if uses.since is not None:
         session.say(
-            f"{len(uses.asked)} services know uses since {uses.since.isoformat()} or before"
+            f"uses since {uses.since.isoformat()}, or earlier, are known of "
+            f"{counted(len(uses.asked), 'service')}"
         )
     return uses
 
@@ -250,7 +252,9 @@ async def check(
         session.say(f"quota: {quota}")
     for namespace in document.namespaces:
         session.say(f"namespace: {namespace}")
-    session.say(f"valid: {len(document.rules)} rules, {len(document.keys)} keys")
+    session.say(
+        f"valid: {counted(len(document.rules), 'rule')}, {counted(len(document.keys), 'key')}"
+    )
     return 0
 
 

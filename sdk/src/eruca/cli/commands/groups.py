@@ -15,6 +15,7 @@ from eruca.cli.as_of import AtOption, place_of, show_group
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.counts import counted
 from eruca.cli.group_lags import (
     LAG_HEADINGS,
     TRAFFIC_HEADINGS,
@@ -314,7 +315,7 @@ async def reset(
             )
         planned = await client.admin.groups.reset(group, topic, place, dry_run=True)
         if not dry_run:
-            if not yes and not confirmed(f"Reset {group} in {_moves(planned)} of {topic}?"):
+            if not yes and not await confirmed(f"Reset {group} in {_moves(planned)} of {topic}?"):
                 return EXIT_FAILED
             planned = await client.admin.groups.reset(group, topic, place)
     if session.is_json:
@@ -341,7 +342,7 @@ async def delete(session: Session, *, group: GroupArgument, yes: YesOption = Fal
 
     Exit code 1 if a broker is away: the group stays there, and is deleted on the others.
     """
-    if not yes and not confirmed(f"Delete {group} and its offsets?"):
+    if not yes and not await confirmed(f"Delete {group} and its offsets?"):
         return EXIT_FAILED
     async with session.client() as client:
         brokers = await client.admin.groups.delete(group)
@@ -382,7 +383,7 @@ def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | in
 
 def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
     moved = sum(one.from_offset != one.to_offset for one in planned.values())
-    return f"{moved} of {len(planned)} queues"
+    return f"{moved:,} of {counted(len(planned), 'queue')}"
 
 
 def _member_rows(members: Mapping[str, MemberList]) -> Iterable[Sequence[object]]:

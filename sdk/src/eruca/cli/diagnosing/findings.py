@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
+from eruca.cli.counts import counted
 from eruca.contract.routes import BrokerAddress
 from eruca.contract.status import BrokerStatus, LogStatus, TierStatus
 
@@ -247,7 +248,7 @@ def _tier(name: str, log: LogStatus, tier: TierStatus) -> Finding:
             name,
             "tier",
             Verdict.FAULT,
-            f"objects were damaged in {tier.damaged_count} reads",
+            f"objects were damaged in {counted(tier.damaged_count, 'read')}",
             "restore the objects that the broker's log names, from a copy or an earlier version",
         )
     if tier.behind_bytes > max(BEHIND_BYTES, 2 * log.segment_bytes):

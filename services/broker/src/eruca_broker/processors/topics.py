@@ -40,6 +40,7 @@ from eruca_broker.core.state.topic_events import OrderConfig
 from eruca_broker.processors.name_pages import page_of
 from eruca_broker.processors.standings import unread_count
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.counts import counted
 
 UNREAD_TOLD_MAX: Final = 100  # queues of groups that one refusal names
 ORDERED_RETRY_SECONDS: Final = 5.0  # a heartbeat: by then its broker may be back
@@ -325,7 +326,7 @@ class Topics:
             )
             raise ConflictError(
                 f"topic {name!r} is not deleted: it belongs to group {group!r}, and contains "
-                f"{count} messages",
+                f"{counted(count, 'message')}",
                 fix=f"delete the group, which deletes its retries: eruca group delete {group}; "
                 "dead letters stay until retention deletes them",
             )

@@ -33,6 +33,7 @@ from eruca.contract.limits import (
 )
 from eruca.contract.queries import Missing
 from eruca.contract.topics import QueueOffsets, TopicQueues
+from eruca_chassis.counts import counted
 from eruca_query.exports.packing import QueueWish, partitions_of
 from eruca_query.exports.positions import Resumed, another_topic, resumed
 from eruca_query.exports.topic_brokers import TopicBrokers
@@ -240,7 +241,8 @@ def _refuse_missing(wishes: list[QueueWish]) -> None:
     if behind:
         rows = sum(queue.missing_rows for queue in behind)
         raise RangeDeletedError(
-            f"retention has deleted {rows} messages after the starts of {len(behind)} queues",
+            f"retention has deleted {counted(rows, 'message')} after the starts of "
+            f"{counted(len(behind), 'queue')}",
             errors=[
                 {
                     "pointer": "/query/start",

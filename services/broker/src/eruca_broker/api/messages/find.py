@@ -23,6 +23,7 @@ from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.store.tiered_keys import FoundByKey
 from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
+from eruca_chassis.counts import counted
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
@@ -152,8 +153,9 @@ def _page(page: FoundByKey, limit: int) -> FoundMessages:
     incomplete = None
     if page.without_keys:
         incomplete = (
-            f"{len(page.without_keys)} segments of the tier, from log offset "
-            f"{min(page.without_keys)} on, were uploaded without their keys, and not searched"
+            f"not searched, because uploaded without keys: "
+            f"{counted(len(page.without_keys), 'segment')} of the tier, from log offset "
+            f"{min(page.without_keys)} on"
         )
     return FoundMessages(
         messages=found,
