@@ -26,6 +26,7 @@ CATCHES_ALL = {  # the outermost frames, which log with context and count
     "sdk/src/eruca/aio/intercepting/blocks.py",  # around the program's own interceptors
     "sdk/src/eruca/aio/transactions/check_loop.py",  # around the program's own function
     "sdk/src/eruca/aio/push/calling.py",  # around the program's own functions
+    "sdk/src/eruca/cli/stoppable.py",  # a thread's; the event loop receives it
     "sdk/src/eruca/core/failure_text.py",  # around the __str__ of the program's own exceptions
     "sdk/src/eruca/aio/push/standby.py",  # a thread's; the event loop receives it
     "services/broker/src/eruca_broker/processors/idempotent_send.py",  # waiting callers receive it

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-import signal
+import asyncio
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
 
-from eruca.cli.command import EXIT_INTERRUPTED, EXIT_TERMINATED
-
-_EXIT_CODES: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
-
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+_LINE_SIZE_MAX: Final = 4_096  # bytes; a terminal's longest line
+_ANSWERS: Final = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
-def confirmed(question: str, *, instead: str = "give --yes") -> bool:
-    """Ask on the terminal; without a terminal, refuse with *instead* as the instruction."""
+
+async def confirmed(question: str, *, instead: str = "give --yes") -> bool:
+    """Ask on the terminal; without a terminal, refuse with *instead* as the instruction.
+
+    Ctrl-C and SIGTERM end the command meanwhile, because the event loop waits for the answer.
+    """
     if sys.stdin is None or not sys.stdin.isatty():  # None: it is closed
         raise typer.BadParameter(
             f"cannot ask for confirmation, because stdin is not a terminal; {instead}"
         )
-    with _interruptible():
-        return typer.confirm(question, err=True)
+    while True:
+        typer.echo(f"{question} [y/N]: ", nl=False, err=True)
+        answer = _ANSWERS.get((await _line()).strip().lower())
+        if answer is not None:
+            return answer
+        typer.echo("error: expected y or n", err=True)
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """End the command at once on Ctrl-C or SIGTERM.
+async def _line() -> str:
+    """Return the next line of the terminal.
 
-    The event loop's own handler only cancels the command's task. The task would notice that at its
-    next await, after the question was answered.
+    Raises:
+        typer.Abort: There is none: Ctrl-D.
     """
-    handlers = {number: signal.signal(number, _end) for number in _EXIT_CODES}
+    loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
+    is_there = asyncio.Event()
+    loop.add_reader(terminal, is_there.set)
     try:
-        yield
+        await is_there.wait()
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    raise typer.Exit(
-        _EXIT_CODES[signal.Signals(number)]
-    )  # typer treats a KeyboardInterrupt as the answer no
+        loop.remove_reader(terminal)
+    line = os.read(terminal, _LINE_SIZE_MAX)
+    if not line:
+        raise typer.Abort
+    return line.decode(errors="replace")

@@ -6,33 +6,43 @@ Exit codes::
     1    failure: stderr says what happened and how to fix it; or the doctor found faults
     2    the command line is wrong
     3    sent, except for bad rows that were skipped
+    75   an export whose service, table or storage is away: run the same command again later
     130  stopped by Ctrl-C
     143  stopped by SIGTERM, in the same orderly way
+
+A second Ctrl-C or SIGTERM ends the process at once, with the same code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar, get_type_hints
 
 import typer
 
 from eruca.cli.completion import completed
 from eruca.cli.session import Output, Session, leave_unread
+from eruca.cli.stoppable import leave_at_once
 
 if TYPE_CHECKING:
     from eruca.contract.errors import ErucaError
 
 EXIT_FAILED: Final = 1
 EXIT_ROWS_SKIPPED: Final = 3
+EXIT_RETRY: Final = 75  # EX_TEMPFAIL of sysexits.h: run the same command again later
 EXIT_INTERRUPTED: Final = 130
 EXIT_TERMINATED: Final = 143
+_SIGNALS: Final = {
+    int(signal.SIGINT): EXIT_INTERRUPTED,
+    int(signal.SIGTERM): EXIT_TERMINATED,
+}
 
 NamesrvOption = Annotated[
     str | None,
@@ -133,48 +143,79 @@ def _runner(function: _Function) -> Callable[..., None]:
 
 
 def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
-    """Run *work* on an event loop and return the exit code; failures become one line."""
+    """Run *work* on an event loop and return the exit code; failures become one line.
+
+    If *work* has left blocking work behind, the process ends here.
+    """
+    code = _guarded(work, session)
+    leave_at_once(code)
+    return code
+
+
+def _guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
     from eruca.contract.errors import ErucaError  # not needed for --help
 
-    termination = _Termination()
-    try:
-        return asyncio.run(termination.ending(work)) or 0
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except asyncio.CancelledError:
-        if not termination.is_asked_for:
-            raise
-        return EXIT_TERMINATED
-    except BrokenPipeError:
-        leave_unread(sys.stdout)  # the reader of the output has closed it
-        return 0
-    except ErucaError as error:
-        report(session, error_line(error), error.problem() | {"detail": _detail(error)})
-    except OSError as error:
-        text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        report(session, text, {"code": "os-error", "detail": text})
-    return EXIT_FAILED
+    with _Signals() as signals:
+        try:
+            return asyncio.run(signals.ending(work)) or 0
+        except asyncio.CancelledError:
+            if signals.code is None:
+                raise
+            return signals.code
+        except BrokenPipeError:
+            leave_unread(sys.stdout)  # the reader of the output has closed it
+            return 0
+        except ErucaError as error:
+            report_error(session, error)
+        except OSError as error:
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            report(session, text, {"code": "os-error", "detail": text})
+        return EXIT_FAILED
 
 
-class _Termination:
-    """Makes SIGTERM end a command as Ctrl-C does: asyncio cancels the command's task."""
+class _Signals:
+    """Cancels a command's task on Ctrl-C and on SIGTERM; a second signal ends the process at once.
+
+    The handler raises no exception: :mod:`eruca.cli.stoppable` says why.
+    """
 
     def __init__(self) -> None:
-        self.is_asked_for = False
+        self.code: int | None = None  # of the exit, after a signal
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Handle the signals, which only the main thread receives."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others handle the signals again."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     async def ending(self, work: Coroutine[Any, Any, int | None]) -> int | None:
-        """Return the result of *work*; cancel it on SIGTERM."""
-        # only the main thread receives signals
-        if threading.current_thread() is threading.main_thread():
-            self._task = asyncio.current_task()
-            with suppress(NotImplementedError):  # on Windows, SIGTERM ends a process at once
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
-        return await work
+        """Return the result of *work*; cancel it after a signal."""
+        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
+        try:
+            if self.code is not None:  # it came before the event loop ran
+                work.close()
+                raise asyncio.CancelledError
+            return await work
+        finally:
+            self._loop = None
 
-    def _end(self) -> None:
-        assert self._task is not None
-        self.is_asked_for = True
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.code is not None:
+            os._exit(_SIGNALS[number])
+        self.code = _SIGNALS[number]
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        assert self._task is not None, "it is set with the loop that runs it"
         self._task.cancel()
 
 
@@ -191,6 +232,11 @@ def error_line(error: ErucaError) -> str:
 def _detail(error: ErucaError) -> str:
     """Return the error's detail and its notes, such as the server that answered."""
     return "; ".join((error.detail, *getattr(error, "__notes__", ())))
+
+
+def report_error(session: Session, error: ErucaError) -> None:
+    """Print *error* as :func:`report` does."""
+    report(session, error_line(error), error.problem() | {"detail": _detail(error)})
 
 
 def report(session: Session, line: str, problem: dict[str, Any]) -> None:

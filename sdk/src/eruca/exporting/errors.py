@@ -36,6 +36,10 @@ class UnavailableError(SourceError):
     """A service was unreachable, or refused requests, until the time limit; or a table was."""
 
 
+class StoppedError(Exception):
+    """The work was asked to stop, and has ended at a place of its own choice."""
+
+
 class BrokenAnswer(Exception):  # noqa: N818 - no error to anybody: the rest is asked for again
     """An answer ended early, or said that a retry may succeed."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
@@ -47,9 +48,16 @@ class Exports:
     Args:
         options: The topics, and how to read them.
         never_lacks: Why no broker may be missing, regardless of the options.
+        stop: Set if the work should end; then no request is retried.
     """
 
-    def __init__(self, options: Options, *, never_lacks: str | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        never_lacks: str | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._options = options
         self.logs: dict[str, LogEnd] = {}  # of the brokers, reached by the last call of held
         self._never_lacks = never_lacks
@@ -60,6 +68,7 @@ class Exports:
             timeout=options.timeout_seconds,
             patience=options.patience_seconds,
             credentials=credentials_of(os.environ, options.files),
+            stop=stop,
         )
 
     def topics(self, *, may_be_none: bool = False) -> tuple[str, ...]:

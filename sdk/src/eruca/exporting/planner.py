@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,7 +32,13 @@ class BatchPlanner:
         OptionError: The options are for a table that ends.
     """
 
-    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: Options,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        stop: threading.Event | None = None,
+    ) -> None:
         if options.ending != "latest" or options.ending_at or options.ranges is not None:
             raise OptionError(
                 "ranges, endingOffsets and endingTimestamp are not supported for a stream; remove"
@@ -41,7 +48,7 @@ class BatchPlanner:
         self._clock = clock
         self._planned_at: float | None = None
         self._latest: dict[str, Any] | None = None
-        self._exports = Exports(options)
+        self._exports = Exports(options, stop=stop)
         self._progress = ShownProgress(options) if options.progress_group else None
         self._target: dict[Queue, Held] | None = None
         self._logs: Mapping[str, LogEnd] = {}

@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -23,7 +24,13 @@ from urllib.parse import urlencode, urlsplit
 import pyarrow as pa
 
 from eruca.exporting.credentials import Credentials, credentials_of
-from eruca.exporting.errors import BrokenAnswer, RangeDeleted, RefusedError, UnavailableError
+from eruca.exporting.errors import (
+    BrokenAnswer,
+    RangeDeleted,
+    RefusedError,
+    StoppedError,
+    UnavailableError,
+)
 
 _BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest pause before a retry
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -34,11 +41,18 @@ _SILENT_SECONDS: Final = 2.0  # after this time, the wait is reported once on st
 
 
 class Patience:
-    """Limits retries to a time without progress, with growing pauses."""
+    """Limits retries to a time without progress, with growing pauses.
 
-    def __init__(self, seconds: float, whom: str) -> None:
+    Args:
+        seconds: The limit.
+        whom: What is asked, for texts.
+        stop: Set if the work should end.
+    """
+
+    def __init__(self, seconds: float, whom: str, stop: threading.Event | None = None) -> None:
         self._seconds = seconds
         self._whom = whom
+        self._stop = stop
         self._since = time.monotonic()
         self._wait = _BACKOFF_SECONDS[0]
         self._has_told = False
@@ -54,6 +68,7 @@ class Patience:
 
         Raises:
             UnavailableError: The time limit is over.
+            StoppedError: The work should end.
         """
         wait = max(self._wait, getattr(error, "retry_after", 0.0))
         waited = time.monotonic() - self._since
@@ -69,7 +84,10 @@ class Patience:
                 f" {_text_of(error)}",
                 file=sys.stderr,
             )
-        time.sleep(wait)
+        if self._stop is None:
+            time.sleep(wait)
+        elif self._stop.wait(wait):
+            raise StoppedError
         self._wait = min(2 * self._wait, _BACKOFF_SECONDS[1])
 
 
@@ -85,6 +103,7 @@ class Service:
         timeout: Seconds for each step of a request.
         patience: Seconds without progress before requests fail.
         credentials: For the requests; None: the process's own.
+        stop: Set if the work should end; then no request is retried.
     """
 
     def __init__(
@@ -94,8 +113,10 @@ class Service:
         timeout: float,
         patience: float,
         credentials: Credentials | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self._urls = list(urls)
+        self._stop = stop
         self._credentials = credentials or credentials_of(os.environ)
         self._timeout = timeout
         self._patience = patience
@@ -108,7 +129,7 @@ class Service:
 
     def patience(self) -> Patience:
         """Return a new retry limit for this service."""
-        return Patience(self._patience, ", ".join(sorted(self._urls)))
+        return Patience(self._patience, ", ".join(sorted(self._urls)), self._stop)
 
     def get_json(self, path: str, query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
         """Return the JSON object of an answer, with retries until the time limit.

@@ -9,6 +9,7 @@ statistics.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eruca.exporting.columns import arrow_schema
+from eruca.exporting.errors import StoppedError
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
 from eruca.exporting.ranges import Range, pack
@@ -78,11 +80,19 @@ class ArrowWriter:
     Args:
         options: How to read the rows.
         watch: Called with the number of rows that have just been read.
+        stop: Set if the work should end; then rows that were read are the last.
     """
 
-    def __init__(self, options: Options, watch: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        watch: Callable[[int], None] = lambda _: None,
+        *,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._options = options
         self._watch = watch
+        self._stop = stop
         self._schema = arrow_schema(options.columns)
 
     def __call__(self, ranges: Sequence[Range], to: DataDirectory) -> None:
@@ -91,8 +101,9 @@ class ArrowWriter:
         Raises:
             OSError: The file system cannot be written.
             SourceError: The service refused, or messages are lost.
+            StoppedError: The work should end.
         """
-        exports = Exports(self._options)
+        exports = Exports(self._options, stop=self._stop)
         files = _Files(to, self._schema)
         try:
             topic = ""
@@ -104,6 +115,8 @@ class ArrowWriter:
                     for day, rows in by_day(batch):
                         files.of(day).add(rows)
                     self._watch(batch.num_rows)
+                    if self._stop is not None and self._stop.is_set():
+                        raise StoppedError
             files.close()
         except BaseException as error:
             files.discard(error)

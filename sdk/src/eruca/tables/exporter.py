@@ -16,6 +16,7 @@ other's table.
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,13 +60,22 @@ class TableExporter:
         table: The table.
         options: The topics, and how to read them.
         write: Writes the rows of a batch.
+        stop: Set if the export should end; then no request is retried.
     """
 
-    def __init__(self, table: ExportTable, options: Options, write: WriteRows) -> None:
+    def __init__(
+        self,
+        table: ExportTable,
+        options: Options,
+        write: WriteRows,
+        *,
+        stop: threading.Event | None = None,
+    ) -> None:
         self._table = table
         self._options = options
         self._write = write
-        self._planner = BatchPlanner(options)
+        self._stop = stop
+        self._planner = BatchPlanner(options, stop=stop)
         self.done = Exported()
 
     def run(
@@ -83,6 +93,7 @@ class TableExporter:
             TableBusyError: Another export writes to the table.
             SourceError: The service refused, or messages are lost.
             UnavailableError: A service, the storage or the catalogue failed.
+            StoppedError: The export should end.
         """
         after = checked_last_batch(self._table)
         self._planner.fix_end()
@@ -94,7 +105,7 @@ class TableExporter:
 
     def waiting_rows(self) -> int:
         """Return the number of messages that the table does not have yet."""
-        planner = BatchPlanner(self._options)
+        planner = BatchPlanner(self._options, stop=self._stop)
         planner.fix_end()
         last = checked_last_batch(self._table)
         start = planner.initial() if last is None else json.loads(last.positions)

@@ -47,7 +47,8 @@ def quick_imports() -> Iterator[None]:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)  # as a shell reports a signal: nothing has begun yet
+    # As a shell reports a signal. Nothing has begun yet, and an exception could be raised anywhere.
+    os._exit(128 + number)
 
 
 def _defer_models() -> None:

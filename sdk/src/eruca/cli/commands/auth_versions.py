@@ -203,7 +203,7 @@ async def _change(
     if (
         asks
         and (question := question_before(preview.differences))
-        and not confirmed(question, instead="give --yes, or --dry-run to see the effect")
+        and not await confirmed(question, instead="give --yes, or --dry-run to see the effect")
     ):
         return EXIT_FAILED
     made = await policy.put(

@@ -265,7 +265,7 @@ async def _change(
     yes: bool,
 ) -> int:
     """Ask for confirmation, replace the row, and say so; return the exit code."""
-    if not yes and not confirmed(question):
+    if not yes and not await confirmed(question):
         return EXIT_FAILED
     await operated.change(before, row)
     session.say(done)

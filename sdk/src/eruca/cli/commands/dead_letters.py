@@ -161,7 +161,7 @@ async def redrive(
         raise typer.BadParameter("expected one of: BROKER/ID, options that select, or --all")
     if not (dry_run or yes):
         question = f"Redrive dead letters of {group}?"
-        if not confirmed(question, instead="give --yes, or --dry-run to see the effect"):
+        if not await confirmed(question, instead="give --yes, or --dry-run to see the effect"):
             return EXIT_FAILED
     progress = _progress_bar()
     task = progress.add_task(group, total=None)

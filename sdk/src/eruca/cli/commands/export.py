@@ -172,8 +172,7 @@ async def export(
             push_gateway=push_gateway,
             query_url=query_url,
         )
-        await export_to_file(session, wanted)
-        return None
+        return await export_to_file(session, wanted)
     _refuse(only_files, "files")
     request = TableRequest(
         topics=topic,

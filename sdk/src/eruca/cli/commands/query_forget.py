@@ -42,7 +42,7 @@ async def forget(
     the data from its log. The transaction checker drops its transactions, undecided ones included.
     Stop the broker first. If it returns under this name, its log is read from the beginning.
     """
-    if not yes and not confirmed(_question(broker)):
+    if not yes and not await confirmed(_question(broker)):
         return EXIT_FAILED
     async with session.client() as client:
         outcomes = {

@@ -56,7 +56,7 @@ async def rebuild(
         away = await _away(client, wanted)
         if away and not session.is_json:
             session.say(_said_of(away))
-        if not yes and not confirmed(_question(wanted)):
+        if not yes and not await confirmed(_question(wanted)):
             return EXIT_FAILED
         begun = await client.query.rebuild([log.broker_name for log in wanted])
         present = [name for name in begun if name not in away]

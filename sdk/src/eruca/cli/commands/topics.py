@@ -107,7 +107,7 @@ async def create(
             before = await client.admin.topic(topic, cluster=cluster, broker_name=broker)
         if not yes and (fewer := _fewer_queues(before, queue_count)):
             question = f"Remove queues of {topic} with their messages ({fewer})?"
-            if not confirmed(question, instead=f"to remove queues ({fewer}) give --yes"):
+            if not await confirmed(question, instead=f"to remove queues ({fewer}) give --yes"):
                 return EXIT_FAILED
 
         settings = {
@@ -274,7 +274,7 @@ async def delete(
 
     Exit code 1 if a broker is away: the topic stays there, and is deleted on the others.
     """
-    if not yes and not confirmed(f"Delete {topic} and all of its messages?"):
+    if not yes and not await confirmed(f"Delete {topic} and all of its messages?"):
         return EXIT_FAILED
     async with session.client() as client:
         brokers = await client.admin.delete_topic(topic, cluster=cluster, broker_name=broker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
+from eruca.cli.command import EXIT_RETRY, report_error
 from eruca.cli.counts import counted
 from eruca.cli.session import Session
+from eruca.cli.stoppable import stoppable
 
 if TYPE_CHECKING:
     from eruca.cli.exporting.damage import DamagedPlace
@@ -58,12 +61,13 @@ class _Exported:
     size: int  # of the file, in bytes
 
 
-async def export_to_file(session: Session, wanted: FileRequest) -> None:
-    """Export all messages that the topic has now, each once.
+async def export_to_file(session: Session, wanted: FileRequest) -> int:
+    """Export all messages that the topic has now, each once; return the exit code.
 
     Raises:
-        ErucaError: The file exists, or the service refuses, or there is no answer.
+        ErucaError: The file exists, or the service refuses.
     """
+    from eruca.contract.errors import ErucaError
     from eruca.exporting.errors import OptionError
     from eruca.exporting.job_metrics import MetricTargets, measured
 
@@ -74,24 +78,31 @@ async def export_to_file(session: Session, wanted: FileRequest) -> None:
         raise typer.BadParameter(str(error)) from error
     # The topic instead of the file, whose name often has a date: another target would be another
     # job, and its last success would be unknown.
-    with measured("export", f"file:{wanted.topic}", places, _outcome_of) as run:
-        done = await _exported(session, wanted)
-        run.ended(
-            {
-                "outcome": "done",
-                "rows": done.plan.rows,
-                "damaged_rows": len(done.damaged),
-                "size_bytes": done.size,
-                "missing_brokers": len(done.plan.incomplete),
-            }
-        )
+    try:
+        with measured("export", f"file:{wanted.topic}", places, _outcome_of) as run:
+            done = await _exported(session, wanted)
+            run.ended(
+                {
+                    "outcome": "done",
+                    "rows": done.plan.rows,
+                    "damaged_rows": len(done.damaged),
+                    "size_bytes": done.size,
+                    "missing_brokers": len(done.plan.incomplete),
+                }
+            )
+    except ErucaError as error:
+        if not error.retryable:
+            raise
+        report_error(session, error)
+        return EXIT_RETRY
     _show(session, wanted.to, done)
+    return 0
 
 
 def _outcome_of(error: BaseException) -> str:
     from eruca.contract.errors import ErucaError
 
-    if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
+    if isinstance(error, asyncio.CancelledError):  # by a signal
         return "interrupted"
     return "retry" if isinstance(error, ErucaError) and error.retryable else "fault"
 
@@ -176,6 +187,7 @@ async def _export(
 
     from eruca.cli.exporting.files import write_file
     from eruca.cli.sending.progress import progress_bar
+    from eruca.exporting.errors import StoppedError
 
     plan, missing = parts.plan, parts.missing()
     done = plan.rows - sum(partition.rows for partition in missing)
@@ -192,14 +204,16 @@ async def _export(
             progress.advance(reading, partition.rows)
         writing = progress.add_task(target.name, total=plan.rows)
         paths = [parts.path(partition) for partition in plan.partitions]
-        await asyncio.to_thread(
-            write_file,
-            target,
-            file_format,
-            paths,
-            plan.rows,
-            lambda rows: progress.advance(writing, rows),
-        )
+
+        def write(stop: threading.Event) -> None:
+            def count(rows: int) -> None:
+                progress.advance(writing, rows)
+                if stop.is_set():
+                    raise StoppedError
+
+            write_file(target, file_format, paths, plan.rows, count)
+
+        await stoppable(write)
 
 
 def _check_target(target: Path, *, force: bool) -> None:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from eruca.cli.command import EXIT_FAILED, error_line, report
+from eruca.cli.command import EXIT_FAILED, EXIT_RETRY, error_line, report
 from eruca.cli.counts import counted
 from eruca.cli.session import Session
+from eruca.cli.stoppable import stoppable
 
 if TYPE_CHECKING:
     from eruca.exporting.exported import Exported
     from eruca.exporting.options import Options
-
-EXIT_RETRY: Final = 75  # EX_TEMPFAIL of sysexits.h: run the same command again later
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class TableRequest:
 async def export_to_table(session: Session, request: TableRequest) -> int:
     """Export the new messages; return the exit code.
 
-    Ctrl-C and SIGTERM end it at once. The next run continues.
+    Ctrl-C and SIGTERM end it within seconds. The next run continues.
     """
     from eruca.exporting.errors import OptionError, SourceError, UnavailableError
     from eruca.exporting.job_metrics import MetricTargets, measured
@@ -61,11 +59,9 @@ async def export_to_table(session: Session, request: TableRequest) -> int:
         with measured("export", request.target, places, _outcome_of) as run:
             urls = await _query_urls(session, request.query_url)
             options = _options(session, request, urls)
-            # It blocks the event loop, on which nothing else runs.
-            with _ended_by_signals():
-                done = _exported(request, options)
-                document = _document(request.target, done)
-                run.ended(document)
+            done = await stoppable(partial(_exported, request, options))
+            document = _document(request.target, done)
+            run.ended(document)
     except OptionError as error:
         raise typer.BadParameter(str(error)) from error
     except (TableBusyError, UnavailableError) as error:
@@ -127,7 +123,7 @@ def _options(session: Session, request: TableRequest, urls: list[str]) -> Option
     return Options.parse({name: text for name, text in given.items() if text is not None})
 
 
-def _exported(request: TableRequest, options: Options) -> Exported:
+def _exported(request: TableRequest, options: Options, stop: threading.Event) -> Exported:
     from rich.progress import MofNCompleteColumn
 
     from eruca.cli.sending.progress import progress_bar
@@ -144,37 +140,18 @@ def _exported(request: TableRequest, options: Options) -> Exported:
     )
     with progress_bar(MofNCompleteColumn()) as progress:
         bar = progress.add_task("exporting", total=None)
-        writer = ArrowWriter(options, lambda rows: progress.advance(bar, rows))
-        exporter = TableExporter(table, options, writer)
+        writer = ArrowWriter(options, lambda rows: progress.advance(bar, rows), stop=stop)
+        exporter = TableExporter(table, options, writer, stop=stop)
         progress.update(bar, total=exporter.waiting_rows())
-        exporter.run()
+        exporter.run(is_over=stop.is_set)
     return exporter.done
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End the process in the block on Ctrl-C and SIGTERM, after the clean-up on the way out.
-
-    The event loop would handle them only after the block.
-    """
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _outcome_of(error: BaseException) -> str:
     from eruca.exporting.errors import UnavailableError
     from eruca.tables.batches import TableBusyError
 
-    # by a signal: during the export, or while the name servers are asked
-    if isinstance(error, SystemExit | asyncio.CancelledError):
+    if isinstance(error, asyncio.CancelledError):  # by a signal
         return "interrupted"
     return "retry" if isinstance(error, TableBusyError | UnavailableError) else "fault"
 
