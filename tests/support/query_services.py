@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -119,4 +120,12 @@ async def queried_by(
                 lambda: http.get("/readyz"),
                 lambda a: a.status_code == 200,
             )
+            await until_told(partial(_found_by, client))
             yield Queried(app, url, http, client)
+
+
+async def _found_by(client: eruca.AsyncClient) -> bool:
+    """Tell whether name servers know the service: it is ready before that."""
+    with suppress(eruca.NoRouteError):
+        return bool(await client.query.urls())
+    return False
