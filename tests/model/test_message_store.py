@@ -277,8 +277,8 @@ class StoreMachine(RuleBasedStateMachine):
         for time in (at - 1, at, at + 1):
             lower = next((r.queue_offset for r in queue if r.store_timestamp >= time), high)
             upper = max((r.queue_offset for r in queue if r.store_timestamp <= time), default=low)
-            assert self.store.queues.offset_by_time(*key, time) == lower
-            assert self.store.queues.offset_by_time(*key, time, upper=True) == upper
+            assert self.store.places.offset_by_time(*key, time) == lower
+            assert self.store.places.offset_by_time(*key, time, upper=True) == upper
 
     def check_key(self, topic: str, text: str) -> None:
         found = self.store.log.by_key(topic, text, count_max=10**6, begin_ms=0, end_ms=2**62)

@@ -26,7 +26,7 @@ from eruca_broker.store.files.residency import (
     pread,
 )
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.queue_reader import QueueRead
+from eruca_broker.store.queue_read import QueueRead
 from eruca_chassis.connections.exchange import PostponedError
 from support.clocks import ManualClock
 from support.cold_files import ColdFiles, postponed
@@ -96,8 +96,8 @@ async def test_every_reader_of_the_log_waits_in_the_same_way(
         lambda: b"".join(log.run(store.log_min_offset, 1 << 20)),
         lambda: b"".join(log.run(store.log_min_offset, 1 << 20, is_proved=False)),
         lambda: log.is_boundary(offset),
-        lambda: store.queues.stored_at_ms("orders", 0, 3),
-        lambda: store.queues.offset_by_time("orders", 0, 0),
+        lambda: store.places.stored_at_ms("orders", 0, 3),
+        lambda: store.places.offset_by_time("orders", 0, 0),
         lambda: [
             record.body
             for record in log.by_key("orders", "k", count_max=99, begin_ms=0, end_ms=1 << 60)

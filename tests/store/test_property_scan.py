@@ -17,7 +17,7 @@ from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store import property_scan
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.queue_reader import QueueRead
+from eruca_broker.store.queue_read import QueueRead
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
 

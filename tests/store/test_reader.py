@@ -109,7 +109,7 @@ async def test_large_messages_that_lie_apart_stay_in_the_log(mixed: MessageStore
 async def test_copies_end_before_a_damaged_message(
     mixed: MessageStore, tmp_path: Path, row: int, count: int
 ) -> None:
-    place = mixed.queues.log_offset_of("orders", 1, row)
+    place = mixed.places.log_offset_of("orders", 1, row)
     [segment] = (tmp_path / "commitlog").iterdir()
     with segment.open("r+b") as log:
         log.seek(place + 100)

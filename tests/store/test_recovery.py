@@ -108,7 +108,7 @@ async def test_queues_begin_where_the_log_does_after_a_restart(tmp_path: Path) -
 
     low, high = store.queues.range("orders", 0)
     assert 0 < low < high == COUNT
-    assert store.queues.stored_at_ms("orders", 0, low) is not None
+    assert store.places.stored_at_ms("orders", 0, low) is not None
     assert store.queues.read("orders", 0, low, count_max=1, bytes_max=1).next_offset == low + 1
     assert store.log.record(int(second.name)).log_offset == int(second.name)
     await store.close()

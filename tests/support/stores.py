@@ -136,10 +136,10 @@ def _queue_answers(store: MessageStore, topic: str, queue_id: int) -> list[objec
         )
         answers += [read.status, read.next_offset, read.sizes, b"".join(read.slices)]
     times = sorted(
-        {store.queues.stored_at_ms(topic, queue_id, offset) or 0 for offset in range(low, high)}
+        {store.places.stored_at_ms(topic, queue_id, offset) or 0 for offset in range(low, high)}
     )
     for time in times:
         for asked in (time - 1, time, time + 1):
-            lower = store.queues.offset_by_time(topic, queue_id, asked)
-            answers += [lower, store.queues.offset_by_time(topic, queue_id, asked, upper=True)]
+            lower = store.places.offset_by_time(topic, queue_id, asked)
+            answers += [lower, store.places.offset_by_time(topic, queue_id, asked, upper=True)]
     return answers

@@ -91,9 +91,9 @@ async def test_times_of_messages_in_the_tier_are_found(
         for queue in (("orders", 0), ("orders", 1), ("rare", 0)):
             for ms in range(clock.now_ms() - 100_000, clock.now_ms() + 2_000, 500):
                 for upper in (False, True):
-                    found.append(partial(queues.offset_by_time, *queue, ms, upper=upper))
+                    found.append(partial(store.places.offset_by_time, *queue, ms, upper=upper))
             for offset in range(queues.range(*queue)[1]):
-                found.append(partial(queues.stored_at_ms, *queue, offset))
+                found.append(partial(store.places.stored_at_ms, *queue, offset))
         return found
 
     before = [await store.cold.read("reader", ask) for ask in answers()]
@@ -280,7 +280,7 @@ async def test_retention_does_not_wait_for_what_only_the_tier_has(
     await brought_up(tiering)
     await delete_local(store, tiering)
     await store.change(OffsetsCommitted("behind", [CommittedOffset("orders", 0, 3)]))
-    await store.cold.read("reader", partial(store.queues.log_offset_of, "orders", 0, 3))
+    await store.cold.read("reader", partial(store.places.log_offset_of, "orders", 0, 3))
     repository.fails, before = True, repository.requests
 
     unread = await GroupLags(store).unread_before(store.log_max_offset)

@@ -57,7 +57,7 @@ class Offsets:
         self._topics.check_queue(topic, queue_id)
         is_upper = boundary == "upper"
         ms = ms_of(timestamp) if is_upper else ms_not_before(timestamp)
-        find = partial(self._store.queues.offset_by_time, name, queue_id, ms, upper=is_upper)
+        find = partial(self._store.places.offset_by_time, name, queue_id, ms, upper=is_upper)
         offset = await self._store.cold.read(_READER, find)
         return OffsetByTime(
             topic=name, queue_id=queue_id, timestamp=timestamp, boundary=boundary, offset=offset

@@ -25,7 +25,7 @@ from eruca_broker.store.cold_reads import AHEAD_SIZE
 from eruca_broker.store.files.residency import NotInMemoryError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
-from eruca_broker.store.queue_reader import QueueRead
+from eruca_broker.store.queue_read import QueueRead
 
 
 class PullCounts:

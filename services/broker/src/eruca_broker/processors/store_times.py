@@ -60,12 +60,12 @@ class StoreTimes:
 
     def stored_at_ms(self, queue: Queue, offset: int) -> int | None:
         """Return when a queue's message at *offset* was stored; None: it is unknown."""
-        queues = self._store.queues
+        queues, places = self._store.queues, self._store.places
         if offset >= queues.local_range(*queue)[0]:
-            return queues.stored_at_ms(*queue, offset)
+            return places.stored_at_ms(*queue, offset)
         if (queue, offset) not in self._known:
             try:
-                self._known[queue, offset] = queues.stored_at_ms(*queue, offset)
+                self._known[queue, offset] = places.stored_at_ms(*queue, offset)
             except NotInMemoryError as cold:
                 self._lacking[tuple(cold.stretches)] = cold
                 self.is_complete = False

@@ -84,6 +84,7 @@ from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt
 from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.projections import Projection, Projections
+from eruca_broker.store.queue_places import QueuePlaces
 from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX
@@ -151,9 +152,9 @@ class MessageStore:
             self._consume_queues,
             self._dispatcher,
             self.state,
-            self._log_reader,
             doubt=lambda: self.doubt(),
         )
+        self.places = QueuePlaces(self.queues, self._consume_queues, self._log_reader)
         self.cold = ColdReads(settings.cold_rates, clock)
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(

@@ -143,7 +143,7 @@ class Consumption:
         ranges = self._noted[key]
         first = ranges[0]
         end = min(first.begin + _PIECE_COUNT, first.end)
-        find = partial(self._store.queues.bytes_between, *queue, first.begin, end)
+        find = partial(self._store.places.bytes_between, *queue, first.begin, end)
         try:
             size, found = await self._store.cold.read("consumption", find)
         except UnavailableError:  # requests that read the queue get the error

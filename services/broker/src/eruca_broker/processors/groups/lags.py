@@ -101,7 +101,7 @@ class GroupLags:
             for topic, (_, queue_id, queue_offset) in oldest.items():
                 count += 1
                 is_logged = count <= LOSSES_LOGGED_MAX
-                find = partial(self._store.queues.stored_at_ms, topic, queue_id, queue_offset)
+                find = partial(self._store.places.stored_at_ms, topic, queue_id, queue_offset)
                 stored_at_ms: int | None = None
                 if is_logged:
                     with suppress(UnavailableError):  # nothing is kept for the sake of a log line
@@ -140,7 +140,7 @@ class GroupLags:
         queues = self._store.queues
         if queue_offset < queues.local_range(topic, queue_id)[0]:
             return None
-        return queues.log_offset_of(topic, queue_id, queue_offset)
+        return self._store.places.log_offset_of(topic, queue_id, queue_offset)
 
     def _standings(self, name: str) -> Iterator[tuple[str, int, Standing]]:
         """Yield topic, queue id and position of the group, for each queue that it has begun."""

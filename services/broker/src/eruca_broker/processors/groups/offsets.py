@@ -185,7 +185,7 @@ class PositionsOfGroups:
         if isinstance(reset.to, datetime):  # what the search needs is in memory before the turn
             ms = ms_not_before(reset.to)
             for queue_id in dict.fromkeys(chosen):
-                find = partial(self._store.queues.offset_by_time, reset.topic, queue_id, ms)
+                find = partial(self._store.places.offset_by_time, reset.topic, queue_id, ms)
                 await self._store.cold.read(f"group {name}", find)
         async with self._work.changes.turn(name):
             group = self._groups.get(name)
@@ -285,7 +285,7 @@ class PositionsOfGroups:
                         detail, errors=[{"pointer": "/body/to/offset", "detail": detail}]
                     )
             case datetime():
-                target = self._store.queues.offset_by_time(*queue, ms_not_before(to))
+                target = self._store.places.offset_by_time(*queue, ms_not_before(to))
         return QueueReset(
             queue_id=queue[1],
             from_offset=group.position(queue),

@@ -81,11 +81,11 @@ class Starts:
     def _start(self, group: Group, queue: Queue, since_ms: int | None) -> QueueStart:
         start = group.settings.start
         if isinstance(start, int):
-            return QueueStart(queue[1], self._store.queues.offset_by_time(*queue, start), "time")
+            return QueueStart(queue[1], self._store.places.offset_by_time(*queue, start), "time")
         if start == "earliest":
             return QueueStart(queue[1], self._store.queues.range(*queue)[0], "earliest")
         if since_ms is not None:
             return QueueStart(
-                queue[1], self._store.queues.offset_by_time(*queue, since_ms), "since"
+                queue[1], self._store.places.offset_by_time(*queue, since_ms), "since"
             )
         return QueueStart(queue[1], self._store.queues.local_range(*queue)[1], "latest")

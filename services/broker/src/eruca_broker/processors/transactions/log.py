@@ -158,7 +158,7 @@ class TransactionLog:
         """
         try:
             offset = self.message_offset(live.offset)
-            found = self._store.queues.offset_at(HALF_TOPIC, 0, offset)
+            found = self._store.places.offset_at(HALF_TOPIC, 0, offset)
             if found is None:
                 raise damaged_record(offset, "its queue does not have it")
         except RecordNotFoundError as error:
