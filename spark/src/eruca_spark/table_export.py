@@ -88,8 +88,8 @@ def _check_s3(spark: SparkSession, name: str) -> None:
         hadoop = context._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
         raise TableError(
             f"{name}: Spark lacks Hadoop's file system for S3 ({_S3_CLASS}); add"
-            f" --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop}, or export without"
-            " Spark: eruca export --to"
+            f" --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop} (spark/README.md"
+            " has coordinates that are smaller), or export without Spark: eruca export --to"
         ) from error
 
 
