@@ -216,6 +216,26 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
     assert "error:" not in output
 
 
+def test_a_job_is_cancelled_at_ctrl_c(service: ExportService, tmp_path: Path) -> None:
+    """No handler raises: the command ends by the error of its cancelled job."""
+    service.hold("orders", {0: 3_000_000})
+    with command(
+        *("compaction", str(tmp_path / "table"), "--topic", "orders", "--url", service.url),
+        *("--master", "local[2]", *SMALL),
+        has_own_group=True,
+    ) as driver:
+        until_none(
+            lambda: () if any("/records" in str(one) for one in service.requests) else ("a job",),
+            within_seconds=SECONDS,
+        )
+        os.kill(driver.pid, signal.SIGINT)
+        output, _ = driver.communicate(timeout=SECONDS)
+
+    assert driver.returncode == 130, output
+    assert "/eruca_spark/" not in output
+    assert "error:" not in output
+
+
 def test_an_export_to_a_table_that_goes_on_publishes_metrics_meanwhile(
     service: ExportService, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
@@ -46,6 +45,7 @@ from eruca_spark.outcomes import (
 )
 from eruca_spark.progress import RowsBar
 from eruca_spark.shell import (
+    Interruption,
     check_master,
     counted,
     interruptible_session,
@@ -266,7 +266,7 @@ def _to_lake(
     target_file_mib: int | None,
     body_schema: BodySchema | Literal["infer"] | None,
     every_seconds: float | None,
-    interrupted: threading.Event,
+    interrupted: Interruption,
     looked: Callable[[Exported], None],
     is_quiet: bool,
 ) -> tuple[Exported, str]:
@@ -315,7 +315,7 @@ def _to_table(
     *,
     every_seconds: float | None,
     adopts: bool,
-    interrupted: threading.Event,
+    interrupted: Interruption,
     looked: Callable[[Exported], None],
     is_quiet: bool,
 ) -> tuple[Exported, str]:
