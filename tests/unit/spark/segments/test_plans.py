@@ -24,7 +24,7 @@ from eruca.exporting.errors import DamagedError, OptionError, SourceError
 from eruca.objects.folders import FolderRepository
 from eruca.objects.object_stores import ObjectRepository
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
-from eruca_broker.core.tier.manifests import Manifest, TierSegment, encoded
+from eruca_broker.core.tier.manifests import Manifest, TierSegment, encoded, format_of
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tiering.tiering import Tiering
 from pyspark_eruca_segments import objects, topics
@@ -532,7 +532,8 @@ async def test_a_tier_in_an_object_store_is_read_alike(
     assert expected_rows
 
 
-def test_the_manifest_of_a_tier_is_read_as_its_broker_writes_it() -> None:
+@pytest.mark.parametrize("side_upload", ["", "0e0f0a0b"])
+def test_the_manifest_of_a_tier_is_read_as_its_broker_writes_it(side_upload: str) -> None:
     segment = TierSegment(
         base=0,
         end=4_096,
@@ -546,9 +547,10 @@ def test_the_manifest_of_a_tier_is_read_as_its_broker_writes_it() -> None:
         head_sha256="",
         side_size=20,
         upload="0a0b0c0d",
+        side_upload=side_upload,
     )
     manifest = Manifest(
-        format=1,
+        format=format_of([segment]),
         number=5,
         cluster="eruca",
         broker_name="broker-a",
