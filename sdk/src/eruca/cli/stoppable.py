@@ -2,7 +2,7 @@
 
 A signal handler that raises an exception may raise it anywhere: also where a library starts a
 thread, or holds a lock, and then the process may never end. So nothing here raises in a handler.
-Ctrl-C and SIGTERM cancel the command's task. The work is told by an event, and ends at a place of
+Ctrl-C and SIGTERM cancel the command's task. The work gets an event, and ends at a place of
 its own choice.
 
 Work that does not end within :data:`PATIENCE_SECONDS`, because it waits for a server or a disk, is
