@@ -82,10 +82,7 @@ GOALS: Final = {
     ),
     "lake-delta": Goal("export into Delta Lake / export into Parquet, by Spark", 0.85, "-"),
     "lake-iceberg": Goal("export into Iceberg / export into Parquet, by Spark", 0.85, "-"),
-    "lake-nothing": Goal("export that finds nothing new, s", 5, "-", at_most=True),
-    "lake-nothing-more": Goal(
-        "the same, s beyond the start of Spark if it starts one", 1, "-", at_most=True
-    ),
+    "lake-nothing": Goal("export that finds nothing new, s", 2.5, "-", at_most=True),
     "segments-copy": Goal("segments into Parquet / Parquet into Parquet, by Spark", 0.7, "-"),
     "copies-batch": Goal("batches of 100, 2 copies / 1 copy, by wall time", 0.65, "-"),
     "copies-p50": Goal("p50 of an awaited send, 2 copies - 1 copy, ms", 0.5, "-", at_most=True),

@@ -28,7 +28,6 @@ from eruca_deploy.cluster import LocalCluster
 _ROUNDS: Final = 3
 _SECONDS: Final = 600.0
 _ICEBERG: Final = "iceberg:lake.db.table"
-_START: Final = "from eruca_spark.session import spark_session\nwith spark_session('bench'): pass"
 
 
 class _Measured(NamedTuple):
@@ -100,7 +99,6 @@ def _measured(spark: SparkProcess, job: Mapping[str, Any], rows: int) -> _Measur
 
 def _nothing(report: Report, directory: Path, url: str) -> None:
     """Measure commands that repeat an export, and find nothing new."""
-    start = _seconds_of(sys.executable, "-c", _START)
     command = Path(sys.executable).with_name("eruca-spark")
     options = [f"--table-option={name}={value}" for name, value in _catalogue(directory).items()]
     repeated = {
@@ -108,7 +106,6 @@ def _nothing(report: Report, directory: Path, url: str) -> None:
         "Delta Lake": [_delta(directory)],
         "Iceberg": [_ICEBERG, *options],
     }
-    report.figure("start and end of Spark", f"{start:.1f} s")
     seconds = {
         name: _seconds_of(str(command), "export", "--url", url, "--topic", TOPIC, "--to", *words)
         for name, words in repeated.items()
@@ -116,8 +113,6 @@ def _nothing(report: Report, directory: Path, url: str) -> None:
     for name, its in seconds.items():
         report.figure(f"export into {name} that finds nothing new", f"{its:.1f} s")
     report.ratio("lake-nothing", max(seconds.values()))
-    tables = max(seconds["Delta Lake"], seconds["Iceberg"])
-    report.ratio("lake-nothing-more", max(tables, seconds["Parquet"] - start))
 
 
 def _seconds_of(*command: str) -> float:

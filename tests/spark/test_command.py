@@ -270,6 +270,26 @@ def test_an_export_to_a_table_without_new_messages_starts_no_spark(
     assert (told["outcome"], told["rows"], told["target"]) == ("nothing_new", 0, target)
 
 
+def test_an_export_to_a_lake_that_finds_nothing_new_needs_no_spark(
+    service: ExportService, tmp_path: Path
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"id": "bigint"}))
+    words = ("export", str(tmp_path / "lake"), "--topic", "orders", "--url", service.url, *SMALL)
+    words += ("--body-schema", str(schema), "--output", "json")
+    nowhere = {"SPARK_HOME": str(tmp_path)}
+
+    service.hold("orders", {0: 20})
+    first, _ = run(*words)
+    again, told = run(*words, environment=nowhere)
+    service.hold("orders", {0: 21})
+    needing, lines = run(*words, environment=nowhere)
+
+    assert (first, again) == (0, 0), told
+    assert json.loads(told[-1])["outcome"] == "nothing_new"
+    assert needing != 0, lines
+
+
 def test_a_compaction_is_told_as_json(service: ExportService, tmp_path: Path) -> None:
     service.hold("orders", {0: 40})
     code, lines = run(

@@ -10,12 +10,15 @@ source), ``StreamMetadata``.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from eruca.exporting.ranges import Range
 from eruca.exporting.stream_offsets import StreamOffset, batch_ranges
 from eruca_spark.lake import CHECKPOINT, LakeError
 from eruca_spark.lake_files import LakeFiles
+
+_VERSION: Final = "v1"
+_LINES: Final = 3
 
 
 def query_id(files: LakeFiles) -> str:
@@ -34,14 +37,15 @@ def ranges_of(files: LakeFiles, batch: int) -> tuple[Range, ...]:
 
 
 def finished_position(files: LakeFiles) -> dict[str, Any] | None:
-    """Return the position after the last batch; None without one, or if it is not finished.
+    """Return the position after the last batch, as the source stored it.
 
-    The position has the form of the source, which stored it.
+    None without a batch, or if the last one is not finished.
     """
     begun, finished = (_last_batch(files, log) for log in ("offsets", "commits"))
     if begun is None or begun != finished:
         return None
-    return _offset(files, begun).to_json()
+    document: dict[str, Any] = _document(files, begun)
+    return document
 
 
 def _last_batch(files: LakeFiles, log: str) -> int | None:
@@ -51,8 +55,16 @@ def _last_batch(files: LakeFiles, log: str) -> int | None:
 
 
 def _offset(files: LakeFiles, batch: int) -> StreamOffset:
-    text = files.read(f"{CHECKPOINT}/offsets/{batch}")
-    lines = (text or "").splitlines()
-    if len(lines) != 3 or lines[0] != "v1":
-        raise LakeError(f"offset {batch} of the checkpoint is invalid: {text!r}")
-    return StreamOffset.parse(json.loads(lines[2]))
+    return StreamOffset.parse(_document(files, batch))
+
+
+def _document(files: LakeFiles, batch: int) -> Any:  # noqa: ANN401 - JSON
+    """Return the source's part of a batch's offset."""
+    path = f"{CHECKPOINT}/offsets/{batch}"
+    try:
+        lines = (files.read(path) or "").splitlines()
+        if len(lines) == _LINES and lines[0] == _VERSION:
+            return json.loads(lines[2])
+    except ValueError as error:  # not UTF-8, or not JSON
+        raise LakeError(f"{path} is damaged: {error}") from error
+    raise LakeError(f"{path} is damaged: expected {_LINES} lines after {_VERSION}, found {lines}")

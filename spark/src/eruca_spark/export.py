@@ -89,7 +89,15 @@ def run_export(
     lake = Lake(spark, lake_root)
     done = LakeExported()
     with lake.files.locked():
-        _settle(lake, partition_by, target_file_mib, body_schema)
+        lake.delete_abandoned()
+        lake.layout = settled_layout(
+            lake.files, partition_by, target_file_mib, is_new=not lake.exists
+        )
+        if isinstance(body_schema, BodySchema):
+            lake.schema = settled_schema(lake.files, body_schema)
+        elif body_schema == INFER:
+            lake.schema.check_format(NO_SCHEMA)
+        check_described(lake.schema)
         rows = spark.readStream.format("eruca").options(**options).load()
         batches = BatchWriter(lake, options, done, infers=body_schema == INFER)
         writer = rows.writeStream.foreachBatch(batches)
@@ -124,7 +132,8 @@ def finds_nothing(
 ) -> bool:
     """Tell without Spark whether :func:`run_export` would find nothing new.
 
-    This is known if Spark's checkpoint has no batch under way, and the source plans none after it.
+    This is known if Spark's checkpoint has no batch under way, the source plans none after it, and
+    the lake keeps the schema of bodies already.
 
     Args:
         lake: A lake on this machine.
@@ -141,28 +150,15 @@ def finds_nothing(
     """
     with lake.files.locked():
         position = finished_position(lake.files)
-        if position is None:
-            return False
-        _settle(lake, partition_by, target_file_mib, body_schema)
+        has_more = isinstance(body_schema, BodySchema) and not lake.schema.contains(body_schema)
+        if position is None or has_more:
+            return False  # only Spark can repeat the batch, or knows the types
+        settled_layout(lake.files, partition_by, target_file_mib, is_new=False)
+        if body_schema == INFER:
+            lake.schema.check_format(NO_SCHEMA)
         planner = BatchPlanner(Options.parse(options))
         planner.fix_end()
         return planner.next(position, None) == position
-
-
-def _settle(
-    lake: Lake,
-    partition_by: str | None,
-    target_file_mib: int | None,
-    body_schema: BodySchema | Literal["infer"] | None,
-) -> None:
-    """Let an export begin: check that it fits the lake, and clean up after killed ones."""
-    lake.delete_abandoned()
-    lake.layout = settled_layout(lake.files, partition_by, target_file_mib, is_new=not lake.exists)
-    if isinstance(body_schema, BodySchema):
-        lake.schema = settled_schema(lake.files, body_schema)
-    elif body_schema == INFER:
-        lake.schema.check_format(NO_SCHEMA)
-    check_described(lake.schema)
 
 
 def _run(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eruca.exporting.ranges import Queue, Range
-from eruca_spark.checkpoint import query_id, ranges_of
+from eruca_spark.checkpoint import finished_position, query_id, ranges_of
 from eruca_spark.lake import LakeError
 from eruca_spark.lake_files import LocalFiles
 
@@ -31,12 +31,25 @@ def test_a_batch_has_what_lies_between_its_offset_and_the_one_before(files: Loca
     assert query_id(files) == "1b4e"
 
 
-@pytest.mark.parametrize("text", ["", "v1\n{}", "v2\n{}\n{}", "v1\n{}\n{}\n{}"])
+@pytest.mark.parametrize("text", ["", "v1\n{}", "v2\n{}\n{}", "v1\n{}\n{}\n{}", "v1\n{}\n{"])
 def test_what_is_no_offset_is_refused(files: LocalFiles, text: str) -> None:
     files.write("_checkpoint/offsets/1", text)
 
-    with pytest.raises(LakeError, match="offset 1 of the checkpoint is invalid"):
+    with pytest.raises(LakeError, match="_checkpoint/offsets/1 is damaged"):
         ranges_of(files, 1)
+
+
+def test_a_position_is_finished_once_its_batch_is_and_is_as_the_source_stored_it(
+    files: LocalFiles,
+) -> None:
+    before = finished_position(files)
+    files.write("_checkpoint/commits/0", "v1")
+    files.write("_checkpoint/commits/.1.crc", "")
+    under_way = finished_position(files)
+    files.write("_checkpoint/commits/1", "v1")
+
+    assert (before, under_way) == (None, None)
+    assert finished_position(files) == {"first": {}, "next": {QUEUE.text: 25}}
 
 
 def test_a_checkpoint_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import DataType, StructType
@@ -121,9 +121,16 @@ class BodySchema:
                     SparkSession.active().range(0).select(
                         from_json(f.lit("{}"), struct_of({name: types[name]}))
                     )
-            except PySparkException as error:
+            except (AnalysisException, ParseException) as error:
                 raise OptionError(f"body-schema: field {name}: unknown type {type_!r}") from error
         return types
+
+    def contains(self, wanted: BodySchema) -> bool:
+        """Tell, by the texts alone, whether :meth:`extended` would add nothing."""
+        return (
+            wanted.fields.items() <= self.fields.items()
+            and self._extended_description(wanted) == self.description
+        )
 
     def extended(self, wanted: BodySchema) -> BodySchema:
         """Return this schema with the fields that only *wanted* has, at the end.
