@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -30,10 +30,15 @@ class Carrier:
 
 
 @pytest.fixture
-def tracing(monkeypatch: pytest.MonkeyPatch) -> OtelTracing:
+def tracing(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtelTracing]:
     """Tracing whose collector is away; nothing here waits for it."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    return OtelTracing("eruca-chassis")
+    tracing = OtelTracing("eruca-chassis")
+    yield tracing
+    # Its thread would go on trying, and take the pauses from the module random. Hypothesis then
+    # believes that a later test does.
+    tracing._exporter.shutdown()  # type: ignore[no-untyped-call]
+    tracing._processor.shutdown()  # type: ignore[no-untyped-call]
 
 
 def made(
