@@ -72,6 +72,7 @@ SOUND: Final[dict[str, Any]] = {
     "queues": [QUEUE],
     "broker_name": "broker-a",
     "message_id": "7F000001",
+    "unique_id": "7F000001",
     "producer_group": "checkout",
     "transaction_id": "7F000001",
     "namespace": "names",
