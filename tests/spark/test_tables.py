@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,7 +13,7 @@ from pyspark.sql import SparkSession
 from eruca.exporting.errors import DataLossError
 from eruca.exporting.exported import Exported
 from eruca.exporting.ranges import Queue
-from eruca.tables.batches import Batch
+from eruca.tables.batches import Batch, TableError
 from eruca.tables.committing import ExportTable
 from eruca.tables.files import DataFile
 from eruca_spark.table_export import table_exporter
@@ -157,3 +159,28 @@ def test_damaged_messages_are_counted_and_starts_hold(
 
     assert (done.rows, done.damaged_rows) == (30, 1)
     assert [row["queue_offset"] for row in table.rows().to_pylist() if row["damage"]] == [17]
+
+
+class Elsewhere:
+    """A table whose files Spark writes to another storage than the one that the driver reads."""
+
+    def __init__(self, table: ExportTable, other: Path) -> None:
+        self._table = table
+        self.data = replace(table.data, uri=other.as_uri())
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._table, name)
+
+
+def test_files_that_the_driver_does_not_find_are_no_lost_messages(
+    spark: SparkSession, service: ExportService, table: LocalTable, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 100})
+    elsewhere: Any = Elsewhere(table.opened(), tmp_path / "elsewhere")
+
+    with pytest.raises(TableError, match="expected 100 rows in the files of batch 0, found 0 in"):
+        export(spark, service, elsewhere, failOnDataLoss="false")
+
+    assert [*tmp_path.glob("elsewhere/**/*.parquet")]
+    assert (table.commits(), table.offsets()) == (0, [])
+    assert export(spark, service, table.opened()).rows == 100

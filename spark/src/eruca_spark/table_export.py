@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from eruca.exporting.options import Options
@@ -41,13 +41,13 @@ def table_exporter(
     """
     read_options = {name: text for name, text in options.items() if name.lower() not in _OF_STARTS}
 
-    def write(ranges: Sequence[Range], to: DataDirectory) -> None:
+    def write(ranges: Sequence[Range], to: DataDirectory) -> int:
         document = json.dumps([one.to_json() for one in ranges])
         reader = session().read.format("eruca").options(**read_options, ranges=document)
         uri = hadoop_uri(to.uri)
         if uri.startswith("s3a:"):
             _check_s3(session(), table.name)
-        _write(reader.load(), uri)
+        return _write(reader.load(), uri)
 
     return TableExporter(table, Options.parse(options), write)
 
@@ -93,13 +93,17 @@ def _check_s3(spark: SparkSession, name: str) -> None:
         ) from error
 
 
-def _write(rows: DataFrame, uri: str) -> None:
+def _write(rows: DataFrame, uri: str) -> int:
+    """Write the rows; return how many the executors wrote, which the driver must then find."""
+    counted = Observation()
     with parquet_settings(rows.sparkSession):
         dated = rows.withColumn(_DAY, f.to_date("stored_at")) if _has_times(rows) else rows
-        writer = dated.write.options(**WRITER_OPTIONS)
+        observed = dated.observe(counted, f.count(f.lit(1)).alias("rows"))
+        writer = observed.write.options(**WRITER_OPTIONS)
         if _has_times(rows):
             writer = writer.partitionBy(_DAY)
         writer.parquet(uri)
+    return int(counted.get["rows"])
 
 
 def _has_times(rows: DataFrame) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,8 +51,9 @@ class EndlessRows:
     rows = 1_000
     peak = 0
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, stop: threading.Event | None = None) -> None:
         self._options = options
+        self._stop = stop
 
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         for one in ranges:
@@ -75,8 +77,8 @@ def test_memory_does_not_grow_with_the_rows(
     rows = 60_000  # 60 MiB of bodies
 
     directory = DataDirectory.of_uri(tmp_path.as_uri())
-    ArrowWriter(options)([Range(Queue("orders", "broker-a", 0), 0, rows)], directory)
+    written = ArrowWriter(options)([Range(Queue("orders", "broker-a", 0), 0, rows)], directory)
 
     files = written_files(directory, "")
-    assert sum(one.rows for one in files) == rows
+    assert sum(one.rows for one in files) == written == rows
     assert EndlessRows.peak - before < 16 * MIB

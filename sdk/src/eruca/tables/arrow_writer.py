@@ -95,8 +95,8 @@ class ArrowWriter:
         self._stop = stop
         self._schema = arrow_schema(options.columns)
 
-    def __call__(self, ranges: Sequence[Range], to: DataDirectory) -> None:
-        """Write the rows of *ranges* below the directory *to*.
+    def __call__(self, ranges: Sequence[Range], to: DataDirectory) -> int:
+        """Write the rows of *ranges* below the directory *to*; return their number.
 
         Raises:
             OSError: The file system cannot be written.
@@ -105,6 +105,7 @@ class ArrowWriter:
         """
         exports = Exports(self._options, stop=self._stop)
         files = _Files(to, self._schema)
+        row_count = 0
         try:
             topic = ""
             for share in pack(ranges, self._options.partition_rows):
@@ -114,6 +115,7 @@ class ArrowWriter:
                 for batch in exports.read(share):
                     for day, rows in by_day(batch):
                         files.of(day).add(rows)
+                        row_count += rows.num_rows
                     self._watch(batch.num_rows)
                     if self._stop is not None and self._stop.is_set():
                         raise StoppedError
@@ -121,6 +123,7 @@ class ArrowWriter:
         except BaseException as error:
             files.discard(error)
             raise
+        return row_count
 
 
 class _Files:

@@ -32,8 +32,8 @@ from eruca.tables.committing import ExportTable, checked_last_batch, commit_once
 from eruca.tables.failures import failure_of
 from eruca.tables.files import DataDirectory, DataFile, delete_directory, written_files
 
-WriteRows = Callable[[Sequence[Range], DataDirectory], None]
-"""Writes the rows of ranges as Parquet files below a directory, which is new.
+WriteRows = Callable[[Sequence[Range], DataDirectory], int]
+"""Writes the rows of ranges as Parquet files below a directory, which is new; returns their number.
 
 A file has one topic and one day.
 """
@@ -151,12 +151,20 @@ class TableExporter:
         if not planned.rows:
             return ()
         data = self._table.data
-        self._write(planned.ranges, data.below(name))
-        files = written_files(data, name)
-        written, may_miss = sum(one.rows for one in files), not self._options.fail_on_data_loss
+        written = self._write(planned.ranges, data.below(name))
+        may_miss = not self._options.fail_on_data_loss
         if written > planned.rows or (written < planned.rows and not may_miss):
             raise TableError(
                 f"expected {planned.rows} rows in batch {planned.number}, found {written}"
+            )
+        files = written_files(data, name)
+        # Rows that are written but not found are not lost at the source, so no option allows them.
+        if (found := sum(one.rows for one in files)) != written:
+            raise TableError(
+                f"expected {written} rows in the files of batch {planned.number}, found {found} in"
+                f" {data.below(name).uri}: they may have been written elsewhere; let the processes"
+                " that write files and this one use the same storage (endpoint, credentials, or a"
+                " directory that all machines share)"
             )
         return files
 
