@@ -127,6 +127,8 @@ class FaultyRepository:
         fails: Fail each step from now on.
         dies_after: Writes that succeed before all others fail; None: all succeed.
         requests_left: Requests of any kind that succeed before all others fail; None: all do.
+        is_read_only: Refuse each write.
+        read_bytes: Bytes of parts of objects that were read.
     """
 
     def __init__(self) -> None:
@@ -135,6 +137,8 @@ class FaultyRepository:
         self.dies_after: int | None = None
         self.requests_left: int | None = None
         self.requests = 0
+        self.is_read_only = False
+        self.read_bytes = 0
 
     def _step(self, *, writes: bool = False) -> None:
         self.requests += 1
@@ -144,6 +148,8 @@ class FaultyRepository:
             if self.requests_left == 0:
                 raise TransportError("killed", fix="start again")
             self.requests_left -= 1
+        if self.is_read_only and writes:
+            raise TransportError("the object store refuses writes", fix="correct its rights")
         if self.dies_after is not None and writes:
             if self.dies_after == 0:
                 raise TransportError("killed", fix="start again")
@@ -170,7 +176,9 @@ class FaultyRepository:
         return self.objects[path]
 
     async def get_range(self, path: str, begin: int, end: int) -> bytes:
-        return (await self.get(path))[begin:end]
+        data = (await self.get(path))[begin:end]
+        self.read_bytes += len(data)
+        return data
 
     async def sizes(self, folder: str, *, after: str | None = None) -> dict[str, int]:
         self._step()

@@ -22,7 +22,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier import sides
 from eruca_broker.store.tiered_keys import FoundByKey
 from eruca_broker.store.tiering import renewals
-from eruca_broker.store.tiering.renewals import RETRY_SECONDS
+from eruca_broker.store.tiering.renewals import PAUSE_SECONDS, RETRY_SECONDS
 from support.clocks import ManualClock
 from support.stores import batch
 from support.tiers import (
@@ -247,6 +247,50 @@ async def test_without_room_for_a_segment_none_is_fetched(
 
     assert old_tier.objects == before
     assert tiering.renewals.count == 0
+    await tiering.close()
+
+
+async def test_a_tier_that_refuses_writes_is_not_fetched_again_and_again(
+    store: MessageStore, clock: ManualClock, old_tier: FaultyRepository
+) -> None:
+    tiering = await opened_tier(store, clock, old_tier)
+    tiering.renewals._local = lambda _: None
+    segment = max(one.end - one.base for one in latest(old_tier, store.state.log_id).segments)
+    old_tier.is_read_only = True
+    hours, failures = 2, set[str | None]()
+    end = clock.monotonic() + hours * 3_600
+    while clock.monotonic() < end:
+        clock.advance(await tiering.step() or 1.0)
+        failures.add(tiering.failure)
+
+    assert old_tier.read_bytes < 2 * segment, "one was fetched, and a few heads"
+    [failure] = failures
+    assert failure is not None
+    assert "refuses writes" in failure
+
+    old_tier.is_read_only = False
+    clock.advance(RETRY_SECONDS)
+    await brought_up(tiering)
+    assert all(one.side_upload for one in latest(old_tier, store.state.log_id).segments)
+    await tiering.close()
+
+
+async def test_a_tier_that_is_away_for_a_moment_leaves_no_segment_for_an_hour(
+    store: MessageStore, clock: ManualClock, old_tier: FaultyRepository
+) -> None:
+    tiering = await opened_tier(store, clock, old_tier)
+    tiering.renewals._local = lambda _: None
+    await tiering.step()  # one is renewed
+    old_tier.requests_left = 3  # in the middle of the next one
+    for _ in range(3):
+        clock.advance(await tiering.step() or 1.0)
+    old_tier.requests_left = None
+    assert not all(one.side_upload for one in latest(old_tier, store.state.log_id).segments)
+
+    clock.advance(PAUSE_SECONDS)
+    await brought_up(tiering)
+
+    assert all(one.side_upload for one in latest(old_tier, store.state.log_id).segments)
     await tiering.close()
 
 

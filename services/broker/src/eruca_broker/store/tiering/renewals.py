@@ -11,6 +11,9 @@ Anything else is left as it is: readers name the segments that they cannot searc
 Nothing is remembered but the manifest. A killed renewal is begun again; what it has stored has no
 name in a manifest, and is deleted by the next writer. Segments are renewed one by one, while none
 waits for its upload.
+
+A failure of one segment leaves that segment as it is. A failure of the tier or the disk ends all
+renewals for a time: each of them fetches a segment, and would throw it away.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
-from eruca.contract.errors import ErucaError
+from eruca.contract.errors import ErucaError, UnavailableError
 from eruca_broker.core.tier import queue_tables
 from eruca_broker.core.tier.manifests import UPLOAD_SIZE, Manifest, TierSegment
 from eruca_broker.core.tier.queue_tables import InvalidHeadError, QueueTable, decoded
@@ -35,13 +38,14 @@ from eruca_broker.store.tier.blobs import head_of
 from eruca_broker.store.tier.sides import DamagedSegmentError, Side, remove, side_of
 from eruca_broker.store.tiering.fetching import fetch_segment, verified
 from eruca_broker.store.tiering.place import TierPlace
-from eruca_broker.store.tiering.uploads import in_idle_time, put_object
+from eruca_broker.store.tiering.uploads import answered, in_idle_time, put_object
 from eruca_chassis.finishing import finished_in_thread
 
 HEADS_PER_STEP: Final = 16  # that one step looks at
-PAUSE_SECONDS: Final = 60.0  # after a failure to read the tier, which says nothing of its objects
-RETRY_SECONDS: Final = 3_600.0  # until a segment is looked at again that could not be renewed
+PAUSE_SECONDS: Final = 60.0  # after a failure of the tier; doubles with each consecutive one
+RETRY_SECONDS: Final = 3_600.0  # at most; and until a segment is looked at again that failed
 _ROOM_NAME: Final = "segment.unfinished"
+_PROBE: Final = b"a side object is stored here soon"
 
 _log = structlog.get_logger(__name__)
 
@@ -90,6 +94,8 @@ class Renewals:
         self._rate_max = rate_max
         self._file = directory / _ROOM_NAME
         self._side = directory / "side.unfinished"
+        self._failure: UnavailableError | None = None  # of the tier, or the disk, at the last try
+        self._failures_in_a_row = 0
         self._pause_until = -inf
         self._seen: dict[str, float] = {}  # times until which side objects need no look, by path
 
@@ -99,12 +105,16 @@ class Renewals:
         remove(self._side)
 
     async def due(self, manifest: Manifest) -> Due | None:
-        """Return the first segment that is found to be due; look at some heads at most."""
+        """Return the first segment that is found to be due; look at some heads at most.
+
+        Raises:
+            UnavailableError: The tier or the disk failed a short time ago, or fails now.
+        """
         known = {one.side_path for one in manifest.segments}
         self._seen = {path: until for path, until in self._seen.items() if path in known}
         looks, now = 0, self._now()
-        if now < self._pause_until:
-            return None
+        if self._failure is not None and now < self._pause_until:
+            raise UnavailableError(self._failure.detail)
         for segment in manifest.segments:
             if self._seen.get(segment.side_path, -inf) > now:
                 continue
@@ -120,9 +130,7 @@ class Renewals:
                 self._leave(segment, error)  # the scrub reports and repairs it
                 continue
             except (ErucaError, OSError) as error:
-                self._pause_until = now + PAUSE_SECONDS
-                _log.info("the tier's heads cannot be read now", reason=_text_of(error))
-                return None
+                raise self._failed(error) from error
             if table.head.format < queue_tables.FORMAT:
                 return Due(segment, table)
             self._seen[segment.side_path] = inf
@@ -133,10 +141,25 @@ class Renewals:
 
         Raises:
             UnrenewableError: It cannot be built now; nothing is stored.
-            ErucaError: The tier cannot be written now. An object may be left, which nobody names.
-            OSError: The same, or the disk refuses.
+            UnavailableError: The tier cannot be read or written now, or the disk refuses. An object
+                may be left, which nobody names.
         """
-        segment = due.segment
+        try:
+            found = await self._renewed(due)
+        except DamagedSegmentError as error:
+            raise UnrenewableError(str(error)) from error
+        except (ErucaError, OSError) as error:
+            raise self._failed(error) from error
+        self._failure, self._failures_in_a_row = None, 0
+        return found
+
+    async def _renewed(self, due: Due) -> TierSegment:
+        segment, name = due.segment, secrets.token_hex(UPLOAD_SIZE)
+        if self._failures_in_a_row:
+            # A small object, which is replaced, tells whether it is worth fetching a segment.
+            path = self._place.path(replace(segment, side_upload=name).side_path)
+            async with answered():
+                await self._place.repository.put(path, _PROBE)
         try:
             side = await self._built(due)
             found = replace(
@@ -146,7 +169,7 @@ class Renewals:
                 head_size=len(side.head),
                 head_sha256=hashlib.sha256(side.head).hexdigest(),
                 side_size=len(side.head) + side.body_size,
-                side_upload=secrets.token_hex(UPLOAD_SIZE),
+                side_upload=name,
             )
             await put_object(
                 self._place.repository,
@@ -161,7 +184,17 @@ class Renewals:
             await finished_in_thread(self.clear)
         return found
 
-    def leave(self, due: Due, error: Exception) -> None:
+    def _failed(self, error: ErucaError | OSError) -> UnavailableError:
+        """Pause all renewals after a failure of the tier, or of the disk; return it."""
+        pause = min(PAUSE_SECONDS * 2**self._failures_in_a_row, RETRY_SECONDS)
+        self._pause_until = self._now() + pause
+        self._failures_in_a_row = min(self._failures_in_a_row + 1, 16)
+        self._failure = UnavailableError(
+            f"side objects of an earlier format cannot be renewed: {_text_of(error)}"
+        )
+        return self._failure
+
+    def leave(self, due: Due, error: UnrenewableError) -> None:
         """Leave a segment as it is, for a time."""
         self._leave(due.segment, error)
 

@@ -311,11 +311,14 @@ class Tiering:
         _log.info("segment is in the tier", log_offset=base)
 
     async def _renew(self, due: Due) -> None:
-        """Store a new side object, and name it; or leave the segment as it is, for a time."""
+        """Store a new side object, and name it; or leave the segment as it is, for a time.
+
+        Raises:
+            UnavailableError: The tier or the disk fails. Uploads go on; renewals pause.
+        """
         try:
             found = await self.renewals.renewed(due)
-        except (UnrenewableError, ErucaError, OSError) as error:
-            # It holds up no upload: the next step does what else is due.
+        except UnrenewableError as error:
             self.renewals.leave(due, error)
             return
         manifest = renewed(self._known(), due.segment, found)
