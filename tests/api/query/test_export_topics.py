@@ -9,6 +9,7 @@ import pytest
 import eruca
 from eruca.contract.names import dead_letter_topic, retry_topic
 from support.in_process_cluster import InProcessCluster
+from support.postgres import embedded_server
 from support.query_services import Queried, queried_by
 
 pytestmark = pytest.mark.anyio
@@ -84,4 +85,22 @@ async def test_without_a_name_server_no_list_is_made_up(
         refused = await queried.http.get(TARGET)
 
     assert refused.status_code == 503
+    assert refused.json()["retryable"]
+
+
+async def test_without_the_database_no_list_is_made_up(cluster: InProcessCluster) -> None:
+    with embedded_server() as server:
+        async with queried_by(cluster, server.url) as queried:
+            await create(queried, "orders", broker_name="broker-a")
+            await create(queried, "payments", broker_name="broker-b")
+            await queried.caught_up()
+            await cluster.take_broker_away("broker-b")
+            server.stop()
+
+            refused = await queried.http.get(TARGET)
+
+            server.start()
+
+    assert refused.status_code == 503
+    assert refused.json()["code"] == "database-unavailable"
     assert refused.json()["retryable"]

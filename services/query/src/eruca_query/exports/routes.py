@@ -10,6 +10,7 @@ from fastapi import Path, Query, Request, Response
 from eruca.contract.access import Right
 from eruca.contract.errors import (
     BrokerUnreachableError,
+    DatabaseUnavailableError,
     MessageDamagedError,
     NameServerSettlingError,
     NoLiveBrokerError,
@@ -109,7 +110,9 @@ async def get_export_schema() -> ExportSchema:
     needs=KNOWN,
     summary="List the topics that can be exported",
     responses=answer(examples.TOPICS)
-    | problems(NameServerSettlingError, NoLiveBrokerError, UnavailableError),
+    | problems(
+        NameServerSettlingError, NoLiveBrokerError, UnavailableError, DatabaseUnavailableError
+    ),
 )
 async def list_export_topics(
     exports: Part[Exports],
@@ -121,9 +124,9 @@ async def list_export_topics(
     """Return topics by name, one page at a time. Continue with `next_cursor` until it is null.
 
     Besides the topics of live brokers, it lists those that the read model knows on a broker that no
-    name server knows now. The plan of such a topic names that broker in `incomplete`. Topics of
-    retries and dead letters are listed, system topics are not. Only topics are listed on which the
-    caller has the right to query.
+    name server knows now. The plan of such a topic names that broker in `incomplete`. While the
+    read model's database is away, there is no list. Topics of retries and dead letters are listed,
+    system topics are not. Only topics are listed on which the caller has the right to query.
     """
     topics = await exportable_topics(exports.client, exports.find_others)
     if not access.is_open:

@@ -2,7 +2,8 @@
 
 A name server forgets an absent broker together with its topics. A list without them would look
 complete, and a reader of all topics of a pattern would miss messages without an error. So the
-topics are added that the read model knows on such a broker; their plans name it as incomplete.
+topics are added that the read model knows on such a broker; their plans name it as incomplete. For
+the same reason there is no list while the read model's database is away.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ class FindOthersTopics(Protocol):
     """Finds topics with messages on brokers besides the known ones."""
 
     async def __call__(self, present: Collection[str]) -> set[str]:
-        """Return them, as far as known, without system topics."""
+        """Return them without system topics.
+
+        Raises:
+            DatabaseUnavailableError: Nobody knows them now.
+        """
         ...
 
 
@@ -29,6 +34,7 @@ async def exportable_topics(client: AsyncClient, find_others: FindOthersTopics) 
         UnavailableError: No name server answers.
         NameServerSettlingError: Some brokers may not have registered their topics yet.
         NoLiveBrokerError: No name server knows a live broker.
+        DatabaseUnavailableError: Nobody knows the topics of brokers that are away.
     """
     with asking_name_servers():
         before = {group.broker_name for group in await client.admin.brokers()}

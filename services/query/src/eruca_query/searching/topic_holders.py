@@ -69,18 +69,16 @@ class TopicHolders:
         ]
 
     async def others_topics(self, present: Collection[str]) -> set[str]:
-        """Return the topics with messages on brokers other than *present*.
+        """Return the topics with messages on brokers other than *present*; no system topics.
 
-        Return nothing if the database does not answer. System topics are left out.
+        Raises:
+            DatabaseUnavailableError: The database does not answer, so nobody knows them.
         """
         topics: set[str] = set()
-        try:
-            async with read_view(self._database, self._numbers) as view:
-                others = [its for name, its in view.by_name.items() if name not in present]
-                for its in others:
-                    topics |= await _topics_of(view, its)
-        except DatabaseUnavailableError:
-            return set()
+        async with read_view(self._database, self._numbers) as view:
+            others = [its for name, its in view.by_name.items() if name not in present]
+            for its in others:
+                topics |= await _topics_of(view, its)
         return topics
 
 
