@@ -325,7 +325,7 @@ def test_a_report_is_told_as_json(service: ExportService, tmp_path: Path) -> Non
     assert told["basis"]["first_stored_at"] == "2026-11-21T00:00:00.000Z"
     assert all(Path(one).exists() for one in told["files"])
     assert not [line for line in lines if "saved in" in line]
-    label = f'command="audit",outcome="fault",target="{service.url}"'
+    label = f'command="audit",outcome="fault",target="{service.url} orders"'
     assert f"eruca_job_last_run_outcome{{{label}}} 1.0" in metrics.read_text()
     assert "eruca_job_last_run_queues_with_faults{" in metrics.read_text()
     assert "last_success" not in metrics.read_text()

@@ -65,7 +65,7 @@ class ReportRun:
         source = self.source.text(self.topics)
         with (
             told_errors(self.name, is_told=self._is_told),
-            measured(self.name, source, self.places, outcome_of) as run,
+            measured(self.name, self._read(source), self.places, outcome_of) as run,
         ):
             done = self._finished(make, targets)
             verdict = judge(done)
@@ -80,6 +80,13 @@ class ReportRun:
         if self._is_told:
             sys.stdout.write(f"{line_of({**document, **report_document(done)})}\n")
         return done
+
+    def _read(self, source: str) -> str:
+        """Return what the report reads, the label ``target`` of its metrics.
+
+        Without the topics, a report of one topic would replace the metrics of another one's.
+        """
+        return " ".join(filter(None, (source, ",".join(sorted({*self.topics})))))
 
     @property
     def _is_told(self) -> bool:
