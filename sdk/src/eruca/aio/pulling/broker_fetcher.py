@@ -6,9 +6,9 @@ there are never more requests than queues. There is only one while the consumer 
 
 A failed request is retried after a pause that doubles. Meanwhile the consumer reads from other
 brokers. If the broker refuses some queues, for example because their topic was deleted, these are
-set aside and retried from time to time, and the others are pulled without them. Only if it refuses
-all queues has the broker failed. If a topic with that name is created again, it is a different
-topic and is read from its beginning.
+set aside and retried from time to time, and the others are pulled without them. So are those whose
+start is unknown while there is no master. Only if it refuses all queues has the broker failed. If a
+topic with that name is created again, it is a different topic and is read from its beginning.
 
 Messages far behind are pulled from a standby that is in sync, if there is one: the master must read
 them from its disk, and is busy with new ones. While there is no master, all are pulled from another
@@ -160,8 +160,12 @@ class BrokerFetcher:
             for queue, flow in self._flows.items()
             if queue not in self._aside.queues and flow.has_room(prefetch.count_max)
         ]
-        for start in range(0, len(ready), PULL_QUEUE_COUNT_MAX):
-            self._start(ready[start : start + PULL_QUEUE_COUNT_MAX])
+        # Starts may be long in coming, for example while there is no master.
+        known = [flow for flow in ready if flow.fetch_offset is not None]
+        unknown = [flow for flow in ready if flow.fetch_offset is None]
+        for flows in (known, unknown):
+            for start in range(0, len(flows), PULL_QUEUE_COUNT_MAX):
+                self._start(flows[start : start + PULL_QUEUE_COUNT_MAX])
 
     def restart(self, queues: Sequence[MessageQueue]) -> None:
         """Cancel requests that hold *queues* at an old position, and pull again."""
@@ -336,7 +340,7 @@ class BrokerFetcher:
                 begun_before = await find_start_offsets(
                     self._context.broker_api, url, self._settings.group, its
                 )
-            except UNREADABLE_ERRORS as error:
+            except (*UNREADABLE_ERRORS, NotMasterForSureError) as error:
                 self._set_aside(its, error)
             else:
                 if begun_before and self._on_begun_before is not None:

@@ -8,10 +8,11 @@ import sys
 import pytest
 
 import eruca
-from eruca.aio.pulling import broker_fetcher
+from eruca.aio.http.transport import HttpResponse
+from eruca.aio.pulling import broker_fetcher, queues_aside
 from eruca.contract.errors import ErucaError, QueueNotFoundError
 from support.pulled_queues import Queues, texts
-from support.scripted_transport import ScriptedTransport
+from support.scripted_transport import Request, ScriptedTransport, transport_of
 from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
@@ -97,6 +98,50 @@ async def test_threads_may_ask_for_failures_while_brokers_come_and_go(
     finally:
         is_over = True
         sys.setswitchinterval(interval)
+
+
+async def test_without_a_master_a_queue_whose_start_is_unknown_holds_up_no_other(
+    client: eruca.AsyncClient, queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start is the word of a master; the others are read on at another replica."""
+    monkeypatch.setattr(queues_aside, "LOOK_SECONDS", 0.01)
+    queues.change_route("a")
+    queues.store(0, "0", "1")
+    queues.marks = {"eruca-confirmed": "1"}
+    known, fresh = (eruca.MessageQueue("orders", "a", queue_id) for queue_id in range(2))
+
+    async with client.pull_consumer(queues=[known, fresh], start="earliest") as consumer:
+        await consumer.seek(known, 0)
+        assert texts(await consumer.poll(wait_seconds=20)) == ["0", "1"]
+        queues.store(0, "2")
+        assert texts(await consumer.poll(wait_seconds=20)) == ["2"]
+
+        queues.marks = {}
+        queues.store(1, "3")
+        assert texts(await consumer.poll(wait_seconds=20)) == ["3"]
+
+
+async def test_a_start_that_is_long_in_coming_holds_up_no_queue_whose_position_is_known(
+    client: eruca.AsyncClient, queues: Queues
+) -> None:
+    queues.change_route("a")
+    queues.store(0, "0")
+    queues.store(1, "1")
+    is_told = asyncio.Event()
+
+    async def slow(request: Request) -> HttpResponse:
+        if request.target.endswith("/queues"):
+            await is_told.wait()
+        return await queues.rest(request)
+
+    transport_of(client).answer = slow
+    known, fresh = (eruca.MessageQueue("orders", "a", queue_id) for queue_id in range(2))
+
+    async with client.pull_consumer(queues=[known, fresh], start="earliest") as consumer:
+        await consumer.seek(known, 0)
+        assert texts(await consumer.poll(wait_seconds=20)) == ["0"]
+        is_told.set()
+        assert texts(await consumer.poll(wait_seconds=20)) == ["1"]
 
 
 async def test_if_all_fail_the_poll_does(client: eruca.AsyncClient, queues: Queues) -> None:
