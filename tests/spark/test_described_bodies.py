@@ -354,6 +354,35 @@ def test_protobuf_of_a_later_version_is_read_before_and_after_its_descriptor_com
     assert [rows[n]["body_id"] for n in range(20)] == [*range(20)]
 
 
+def test_fields_have_the_names_of_the_lakes_own_columns(
+    spark: SparkSession,
+    service: ExportService,
+    tmp_path: Path,
+    bodies: Callable[[Bodies], None],
+    schema_of: Callable[..., BodySchema],
+) -> None:
+    names = ["id", "Reject_Reason", "body", "damage", "_parsed"]
+    schema = {
+        "type": "record",
+        "name": "Refund",
+        "fields": [{"name": name, "type": "long"} for name in names],
+    }
+
+    def refund(offset: int) -> bytes:
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, schema, dict.fromkeys(names, offset))
+        return b"no refund" if offset == 3 else body.getvalue()
+
+    bodies(refund)
+    service.hold("orders", {0: 10})
+
+    assert export(spark, service, tmp_path, schema_of(refund=schema)).rejected_rows == 1
+
+    rows = rows_of(spark, tmp_path)
+    assert [rows[9][f"body_{name}"] for name in names] == [9] * len(names)
+    assert [offset for offset, row in rows.items() if row["reject_reason"]] == [3]
+
+
 def test_a_lake_keeps_its_format_and_its_types(
     spark: SparkSession,
     service: ExportService,

@@ -16,7 +16,14 @@ from eruca.exporting.errors import OptionError
 from eruca_spark.bodies.decoders.decoder import BodyDecoder, Description, compiled
 from eruca_spark.bodies.decoders.errors import DescriptionError
 from eruca_spark.bodies.json_bodies import json_reason, parsed_json
-from eruca_spark.bodies.schema import BODY_SCHEMA_FILE, NO_PROTOBUF, PREFIX, REASON, BodySchema
+from eruca_spark.bodies.schema import (
+    BODY_SCHEMA_FILE,
+    CORRUPT,
+    NO_PROTOBUF,
+    PREFIX,
+    REASON,
+    BodySchema,
+)
 
 _PARSED: Final = "_parsed"
 
@@ -34,7 +41,7 @@ def with_body_columns(rows: DataFrame, schema: BodySchema) -> DataFrame:
     if described is None:
         value, misfit = parsed_json(schema), json_reason(schema, parsed)
     else:
-        value, misfit = _decoded(schema, described), parsed[REASON]
+        value, misfit = _decoded(schema, described), parsed[CORRUPT]
     reason = (
         f.when(f.col(DAMAGE).isNotNull(), f.lit(None))
         .when(f.col("body").isNull(), f.lit("the message has no body"))
@@ -66,7 +73,7 @@ def _decoded(schema: BodySchema, described: Mapping[str, pa.DataType]) -> Column
     behind a record, and give no reason.
     """
     assert schema.description is not None, "bodies are not JSON"
-    decoder = BodyDecoder(schema.description, described, REASON)
+    decoder = BodyDecoder(schema.description, described, CORRUPT)
     types = schema.types()
     struct = StructType([StructField(name, types[name]) for name in described])
 
@@ -74,7 +81,7 @@ def _decoded(schema: BodySchema, described: Mapping[str, pa.DataType]) -> Column
         return decoder.decoded(bodies)
 
     # Spark takes the kind of function from the annotations, and warns of any other way.
-    function = arrow_udf(decode, struct.add(REASON, "string"))  # type: ignore[call-overload]
+    function = arrow_udf(decode, struct.add(CORRUPT, "string"))  # type: ignore[call-overload]
     decoded: Column = function(f.col("body"))
     return decoded
 

@@ -173,7 +173,7 @@ def _fields(schema: Schema, path: Path) -> dict[str, str]:
     lower: set[str] = set()
     for name, column in schema.columns.items():
         why = column.why
-        if not NAME.fullmatch(name) or name == CORRUPT:
+        if not NAME.fullmatch(name) or name.lower() == CORRUPT:
             why = "its name is too long or taken"
         elif name.lower() in lower:
             why = "another name differs only in case"

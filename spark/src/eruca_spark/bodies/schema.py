@@ -28,7 +28,7 @@ from eruca_spark.lake_files import LakeFiles
 BODY_SCHEMA_FILE: Final = "_body_schema.json"
 PREFIX: Final = "body_"
 REASON: Final = "reject_reason"  # of a row below _rejected
-CORRUPT: Final = "_corrupt_record"
+CORRUPT: Final = "_corrupt_record"  # Spark compares names without case: no field may have it
 FIELDS_MAX: Final = 500
 NO_PROTOBUF: Final = (
     "body-schema: Protobuf bodies need the package protobuf, on the driver and on each executor:"
@@ -245,7 +245,7 @@ def _checked_fields(fields: object, origin: str) -> dict[str, str]:
         )
     seen: dict[str, str] = {}
     for name, type_ in fields.items():
-        if not NAME.fullmatch(name) or name == CORRUPT:
+        if not NAME.fullmatch(name) or name.lower() == CORRUPT:
             raise OptionError(
                 f"body-schema: field {name!r} of {origin}: expected a name of letters, digits"
                 " and _, which does not begin with a digit"

@@ -35,6 +35,7 @@ def test_a_schema_is_an_object_of_types_by_field(tmp_path: Path) -> None:
         ('{"a b": "int"}', "field 'a b' of here: expected a name of letters"),
         ('{"1a": "int"}', "field '1a' of here: expected a name of letters"),
         ('{"_corrupt_record": "string"}', "field '_corrupt_record' of here"),
+        ('{"_Corrupt_Record": "string"}', "field '_Corrupt_Record' of here"),
         ('{"a": {"type": "int"}}', "field a of here: expected a type of Spark as text"),
         ('{"a": "int", "A": "int"}', "fields a and A of here differ only in case"),
     ],
