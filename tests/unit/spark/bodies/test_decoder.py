@@ -51,7 +51,7 @@ def test_a_body_without_a_header_is_one_record_of_the_schema() -> None:
     assert rows == [
         (7, None, None),
         (None, None, None),
-        (None, None, "field id: the body ends in it"),
+        (None, None, "the body is empty"),
         (None, None, "bytes behind the record: 1"),
     ]
 
@@ -105,6 +105,15 @@ def test_protobufs_header_also_names_the_message() -> None:
         (None, None, "the body ends in its header"),
         (None, None, "the body ends in its header"),
     ]
+
+
+def test_an_empty_body_is_rejected_and_an_empty_message_behind_a_header_has_its_defaults() -> None:
+    shop, columns = b64encode(SHOP).decode(), {"id": pa.string(), "place": pa.string()}
+    plain = Description("protobuf", {"": shop}, "shop.Parcel")
+    with_ids = Description("protobuf", {"3": shop}, "shop.Parcel")
+
+    assert decoded(plain, b"", columns=columns) == [(None, None, "the body is empty")]
+    assert decoded(with_ids, with_id(3, b"\x02\x02"), columns=columns) == [("", "", None)]
 
 
 def test_a_batch_without_rows_has_the_columns() -> None:

@@ -137,6 +137,9 @@ class BodyDecoder:
             plain = schemas[PLAIN].read
 
             def read_plain(body: bytes) -> Mapping[str, Any]:
+                if not body:
+                    # Brokers refuse it, so it is not a producer's message with all defaults.
+                    raise BodyError("the body is empty")
                 try:
                     return plain(body)
                 except BodyError as error:

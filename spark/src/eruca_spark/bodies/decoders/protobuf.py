@@ -2,7 +2,9 @@
 
 A parser of Protobuf accepts much that another type of message has written, because it keeps fields
 that it does not know. So two things are checked beside it: a field of the message must not have
-another type on the wire, and a body must have at least one field of the message.
+another type on the wire, and a body must not consist of other fields only. No bytes at all are the
+message with all its defaults. That is so only behind a schema id: :mod:`.decoder` rejects an empty
+body.
 
 Requires the package protobuf, on the driver and on executors.
 """
