@@ -116,5 +116,21 @@ def test_an_empty_body_is_rejected_and_an_empty_message_behind_a_header_has_its_
     assert decoded(with_ids, with_id(3, b"\x02\x02"), columns=columns) == [("", "", None)]
 
 
+def test_a_field_has_values_only_from_schemas_in_which_it_has_a_column() -> None:
+    def with_parent(*types: object) -> dict[str, Any]:
+        parent = {"name": "parent", "type": [*types], "default": None}
+        return {**V1, "fields": [*V1["fields"], parent]}
+
+    recursive, number = with_parent("null", V1["name"]), with_parent("null", "long")
+    rows = decoded(
+        Description("avro", {"17": recursive, "18": number}),
+        with_id(17, avro(recursive, id=7, parent={"id": 1, "parent": None})),
+        with_id(18, avro(number, id=8, parent=2)),
+        columns={"id": pa.int64(), "parent": pa.int64()},
+    )
+
+    assert rows == [(7, None, None), (8, 2, None)]
+
+
 def test_a_batch_without_rows_has_the_columns() -> None:
     assert decoded(Description("avro", {"": V1})) == []

@@ -21,6 +21,7 @@ from eruca_spark.bodies.decoders.errors import BodyError
 PLAIN: Final = ""  # the id of the schema of bodies without a header
 ID_MAX: Final = 2**31 - 1
 _HEADER_BYTES: Final = 5  # a zero and the id
+_NO_FIELD: Final = ""  # no field has this name
 
 Format = Literal["avro", "protobuf"]
 FORMAT_NAMES: Final[Mapping[Format, str]] = {"avro": "Avro", "protobuf": "Protobuf"}
@@ -101,7 +102,7 @@ class BodyDecoder:
         self._make = schema_maker(description)
         self._columns = dict(columns)
         self._reason = reason
-        self._read: Callable[[bytes], Mapping[str, Any]] | None = None
+        self._read: Callable[[bytes], Sequence[Any]] | None = None
 
     def decoded(self, bodies: pa.Array) -> pa.Array:
         """Return an array of structs with the values of *bodies*, and their reasons."""
@@ -117,7 +118,7 @@ class BodyDecoder:
             row: Sequence[Any] = nothing
             if body is not None:
                 try:
-                    row = [*map(read(body).get, names)]
+                    row = read(body)
                 except BodyError as error:
                     reason = str(error)
             rows.append(row)
@@ -130,13 +131,14 @@ class BodyDecoder:
         fields = [*names, self._reason]
         return pa.StructArray.from_arrays([*arrays, pa.array(reasons, pa.string())], fields)
 
-    def _reader(self) -> Callable[[bytes], Mapping[str, Any]]:
+    def _reader(self) -> Callable[[bytes], Sequence[Any]]:
+        """Return what reads a body's values, in the order of the columns."""
         description = self._description
         schemas = {one: self._make(text) for one, text in description.schemas.items()}
         if not description.has_header:
-            plain = schemas[PLAIN].read
+            plain = self._row_reader(schemas[PLAIN])
 
-            def read_plain(body: bytes) -> Mapping[str, Any]:
+            def read_plain(body: bytes) -> Sequence[Any]:
                 if not body:
                     # Brokers refuse it, so it is not a producer's message with all defaults.
                     raise BodyError("the body is empty")
@@ -146,20 +148,35 @@ class BodyDecoder:
                     raise _with_hint(error, body) from error
 
             return read_plain
-        by_id = {int(one): schema for one, schema in schemas.items()}
+        by_id = {int(one): (schema, self._row_reader(schema)) for one, schema in schemas.items()}
         known = ", ".join(map(str, sorted(by_id)))
         skip = _skip_indexes if description.format == "protobuf" else _skip_nothing
 
-        def read_after_header(body: bytes) -> Mapping[str, Any]:
+        def read_after_header(body: bytes) -> Sequence[Any]:
             if len(body) < _HEADER_BYTES or body[0] != 0:
                 raise BodyError("the body does not begin with a schema id: a zero and 4 bytes")
             schema_id = int.from_bytes(body[1:_HEADER_BYTES], "big")
-            schema = by_id.get(schema_id)
-            if schema is None:
+            found = by_id.get(schema_id)
+            if found is None:
                 raise BodyError(f"expected a schema id of {known}, found {schema_id}")
-            return schema.read(body[skip(schema, body) :])
+            schema, read_row = found
+            return read_row(body[skip(schema, body) :])
 
         return read_after_header
+
+    def _row_reader(self, schema: Schema) -> Callable[[bytes], Sequence[Any]]:
+        """Return what reads the values of a schema's bodies, in the order of the columns."""
+        names = []
+        for name, type_ in self._columns.items():
+            column = schema.columns.get(name)
+            # A schema may lack the column that another one has, because its field has no type.
+            names.append(name if column is not None and column.type == type_ else _NO_FIELD)
+        read = schema.read
+
+        def read_row(body: bytes) -> Sequence[Any]:
+            return [*map(read(body).get, names)]
+
+        return read_row
 
 
 def _skip_nothing(_schema: Schema, _body: bytes) -> int:
