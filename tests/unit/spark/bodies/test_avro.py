@@ -276,6 +276,27 @@ def test_blocks_with_their_size_are_read() -> None:
     assert AvroSchema(schema).read(body) == {"f0": [1, 2, 3], "f1": [("a", 1)]}
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        "null",
+        {"type": "fixed", "name": "F", "size": 0},
+        {"type": "record", "name": "E", "fields": [{"name": "no", "type": "null"}]},
+    ],
+)
+def test_a_body_limits_its_items_without_bytes(item: object) -> None:
+    schema = AvroSchema(record({"type": "array", "items": {"type": "array", "items": item}}))
+
+    def body_of(array_count: int, item_count: int) -> bytes:
+        arrays = bytes([item_count * 2, 0]) * array_count
+        return bytes([array_count * 2]) + arrays + b"\x00"
+
+    for _ in range(2):
+        assert [len(one) for one in schema.read(body_of(20, 2))["f0"]] == [2] * 20
+    with pytest.raises(BodyError, match="expected at most 42 items without bytes, found 50"):
+        schema.read(body_of(20, 10))
+
+
 def test_types_without_a_column_are_read_over() -> None:
     node = {
         "type": "record",

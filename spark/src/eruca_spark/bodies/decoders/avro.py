@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from eruca_spark.bodies.decoders.avro_values import (
     DECIMAL_DIGITS_MAX,
+    EmptyItems,
     Read,
     array_reader,
     decimal_reader,
@@ -102,6 +103,7 @@ class AvroSchema:
         except RecursionError as error:
             raise DescriptionError("it is nested too deeply") from error
         self._read = compiler.top
+        self._empty = compiler.empty
 
     def read(self, body: bytes) -> Mapping[str, Any]:
         """Return the values of a body by field.
@@ -109,6 +111,7 @@ class AvroSchema:
         Raises:
             BodyError: The body is not exactly one record of the schema.
         """
+        self._empty.reset()
         try:
             values, end = self._read(body, 0)
         except RecursionError as error:
@@ -126,6 +129,7 @@ class _Compiler:
         self._named: dict[str, Part] = {}
         self._open: dict[str, list[Read]] = {}  # records that are being compiled
         self.top: Read = read_null
+        self.empty = EmptyItems()
 
     def fields_of(self, document: dict[str, Any]) -> dict[str, Column]:
         """Compile the outermost record; return the columns of its fields."""
@@ -270,7 +274,7 @@ class _Compiler:
         if "items" not in node:
             raise _error(place, 'the array has no "items"')
         item = self.part(node["items"], namespace, place)
-        return Part(array_reader(item.read), list_type(item.column))
+        return Part(array_reader(item.read, self.empty), list_type(item.column))
 
     def _map(self, node: dict[str, Any], namespace: str, place: str) -> Part:
         if "values" not in node:

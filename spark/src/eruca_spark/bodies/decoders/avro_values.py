@@ -178,8 +178,31 @@ def member_reader(read_value: Read, name: str) -> Read:
     return read
 
 
-def array_reader(read_item: Read) -> Read:
-    """Return the reader of an array."""
+class EmptyItems:
+    """Counts the items without bytes in all arrays of a body.
+
+    Such as nulls: a body's size does not limit them. In arrays of arrays, a damaged or malicious
+    body could have billions of them, and end the process for lack of memory.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def reset(self) -> None:
+        """Begin with another body."""
+        self._count = 0
+
+    def add(self, count: int, body: bytes) -> None:
+        """Count more items; raise BodyError if there are more of them than bytes."""
+        self._count += count
+        if self._count > len(body):
+            raise BodyError(
+                f"expected at most {len(body)} items without bytes, found {self._count}"
+            )
+
+
+def array_reader(read_item: Read, empty: EmptyItems) -> Read:
+    """Return the reader of an array; items without bytes are counted in *empty*."""
 
     def read(body: bytes, at: int) -> tuple[list[Any], int]:
         items: list[Any] = []
@@ -187,9 +210,12 @@ def array_reader(read_item: Read) -> Read:
             count, at = _read_block(body, at, len(items))
             if not count:
                 return items, at
+            start = at
             for _ in range(count):
                 item, at = read_item(body, at)
                 items.append(item)
+            if at == start:
+                empty.add(count, body)
 
     return read
 
