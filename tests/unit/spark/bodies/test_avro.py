@@ -297,6 +297,19 @@ def test_a_body_limits_its_items_without_bytes(item: object) -> None:
         schema.read(body_of(20, 10))
 
 
+def test_types_that_double_at_each_level_have_no_column() -> None:
+    levels = 60
+    node: object = record("long", name="string") | {"name": f"L{levels}"}
+    for level in reversed(range(levels)):
+        fields = [{"name": "a", "type": node}, {"name": "b", "type": f"L{level + 1}"}]
+        node = {"type": "record", "name": f"L{level}", "fields": fields}
+
+    columns = AvroSchema(record("long", tree=node)).columns
+
+    assert columns["f0"].type is not None
+    assert "it has more than 2000 members" in columns["tree"].why
+
+
 def test_types_without_a_column_are_read_over() -> None:
     node = {
         "type": "record",

@@ -188,6 +188,35 @@ def test_proto2_has_nulls_required_fields_and_closed_enums() -> None:
     assert "UTF-8" in reason(b"\x08\x05\x12\x01\xff", described, "old.Old")
 
 
+def test_types_that_double_at_each_level_have_no_column_and_are_read_over() -> None:
+    levels = 60
+    one = FieldDescriptorProto
+    file = FileDescriptorProto(name="tree.proto", package="tree", syntax="proto3")
+    for level in range(levels):
+        message = file.message_type.add(name=f"L{level}")
+        message.field.add(name="id", number=1, type=one.TYPE_INT64, label=one.LABEL_OPTIONAL)
+        if level < levels - 1:
+            for number, name in enumerate(("a", "b"), 2):
+                message.field.add(
+                    name=name,
+                    number=number,
+                    type=one.TYPE_MESSAGE,
+                    label=one.LABEL_OPTIONAL,
+                    type_name=f".tree.L{level + 1}",
+                )
+    described = with_imports(file)
+    body = message_class(described, "tree.L0")(id=7, a={"id": 8}).SerializeToString()
+
+    columns = ProtobufMessage(described, "tree.L0").columns
+
+    assert "it has more than 2000 members" in columns["a"].why
+    assert read(body, described, "tree.L0") == {"id": 7}
+    assert columns["b"].why == columns["a"].why
+    small = ProtobufMessage(described, f"tree.L{levels - 4}").columns["b"].type
+    assert small is not None
+    assert ddl_of(small).count("id:bigint") == 7
+
+
 def test_a_descriptor_set_is_named_by_its_messages() -> None:
     assert message_names(SHOP)[:3] == ["shop.Order", "shop.Order.Buyer", "shop.Parcel"]
     assert ProtobufMessage(SHOP, "shop.Parcel").path == (1,)

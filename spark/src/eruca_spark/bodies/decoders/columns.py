@@ -4,42 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
+# Types that use each other twice make a struct of 2^n members. Spark's planner is slow before.
+MEMBERS_MAX: Final = 2_000
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The type of a column; without one, the reason that there is none."""
+    """The type of a column; without one, the reason that there is none.
+
+    Attributes:
+        type: The type.
+        why: The reason.
+        members: The number of values in it, with those of structs in structs.
+    """
 
     type: pa.DataType | None = None
     why: str = ""
+    members: int = 1
 
 
 def list_type(item: Column) -> Column:
     """Return the type of lists."""
-    return item if item.type is None else Column(pa.list_(pa.field("element", item.type)))
+    return (
+        item
+        if item.type is None
+        else Column(pa.list_(pa.field("element", item.type)), members=item.members)
+    )
 
 
 def map_type(key: pa.DataType, value: Column) -> Column:
     """Return the type of maps."""
-    return value if value.type is None else Column(pa.map_(key, value.type))
+    return value if value.type is None else Column(pa.map_(key, value.type), members=value.members)
 
 
 def struct_type(fields: Mapping[str, Column]) -> Column:
-    """Return the type of structs."""
+    """Return the type of structs, of at most ``MEMBERS_MAX`` members."""
     if not fields:
         return Column(why="it has no fields")
     lower = [name.lower() for name in fields]
     if len({*lower}) != len(lower):
         return Column(why="names of its fields differ only in case")
+    count = sum(column.members for column in fields.values())
+    if count > MEMBERS_MAX:
+        return Column(why=f"it has more than {MEMBERS_MAX} members")
     members = []
     for name, column in fields.items():
         if column.type is None:
             return Column(why=f"{name}: {column.why}")
         members.append(pa.field(name, column.type))
-    return Column(pa.struct(members))
+    return Column(pa.struct(members), members=count)
 
 
 def ddl_of(type_: pa.DataType) -> str:

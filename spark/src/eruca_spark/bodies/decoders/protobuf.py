@@ -71,7 +71,7 @@ class ProtobufMessage:
         descriptor = _descriptor(descriptor_set, name)
         self._class = GetMessageClass(descriptor)
         self._name = name
-        fields = _Fields(descriptor, ())
+        fields = _Fields(descriptor, _Messages(descriptor), is_body=True)
         self.columns: dict[str, Column] = fields.columns
         self.path = _path(descriptor)
         self._values = fields.values
@@ -95,14 +95,16 @@ class ProtobufMessage:
 class _Fields:
     """The fields of a message, as columns or as members of a struct."""
 
-    def __init__(self, descriptor: Descriptor, outer: tuple[str, ...]) -> None:
+    def __init__(
+        self, descriptor: Descriptor, messages: _Messages, *, is_body: bool = False
+    ) -> None:
         self.columns: dict[str, Column] = {}
         self._gets: list[tuple[str, Get]] = []
         self._numbers = {field.number: field.name for field in descriptor.fields}
         self._name = descriptor.full_name
-        self._is_body = not outer
+        self._is_body = is_body
         for field in descriptor.fields:
-            column, get = _field(field, (*outer, descriptor.full_name))
+            column, get = _field(field, messages)
             self.columns[field.name] = column
             if column.type is not None:
                 self._gets.append((field.name, get))
@@ -128,6 +130,31 @@ class _Fields:
                 raise BodyError("it has another type, or a value that its enum lacks", (name,))
         if self._is_body and not message.ListFields():
             raise BodyError(f"the body has no field of {self._name}, only others")
+
+
+class _Messages:
+    """The types of messages below that of the bodies, each compiled once.
+
+    A type that two fields have would otherwise be compiled twice, and those below it four times.
+    """
+
+    def __init__(self, body: Descriptor) -> None:
+        self._open = {body.full_name}  # those that are being compiled
+        self._compiled: dict[str, tuple[Column, Get]] = {}
+
+    def part(self, descriptor: Descriptor) -> tuple[Column, Get]:
+        """Return the type of a message's column, and the function that converts it."""
+        name = descriptor.full_name
+        if name in self._open:
+            return Column(why=f"{name} contains itself"), lambda _: None
+        if name not in self._compiled:
+            self._open.add(name)
+            fields = _Fields(descriptor, self)
+            self._open.remove(name)
+            # Another type can be open at its next use. If it contains that one, both contain
+            # themselves, so neither has a column, wherever it is used.
+            self._compiled[name] = struct_type(fields.columns), fields.values
+        return self._compiled[name]
 
 
 def message_names(descriptor_set: bytes) -> list[str]:
@@ -218,13 +245,13 @@ def _path(descriptor: Descriptor) -> tuple[int, ...]:
     return (*_path(outer), [one.name for one in outer.nested_types].index(descriptor.name))
 
 
-def _field(field: FieldDescriptor, outer: tuple[str, ...]) -> tuple[Column, Get]:
+def _field(field: FieldDescriptor, messages: _Messages) -> tuple[Column, Get]:
     """Return the type of a field's column, and the function that gets its value."""
     name = field.name
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
-        key, _ = _single(entry.fields_by_name["key"], outer)
-        value, convert = _single(entry.fields_by_name["value"], outer)
+        key, _ = _single(entry.fields_by_name["key"], messages)
+        value, convert = _single(entry.fields_by_name["value"], messages)
         assert key.type is not None, "keys of maps are integers, booleans or texts"
         convert_key = _converter(entry.fields_by_name["key"])
 
@@ -233,7 +260,7 @@ def _field(field: FieldDescriptor, outer: tuple[str, ...]) -> tuple[Column, Get]
             return [(convert_key(one), convert(other)) for one, other in items]
 
         return map_type(key.type, value), pairs
-    column, convert = _single(field, outer)
+    column, convert = _single(field, messages)
     if field.is_repeated:
         return list_type(column), lambda message: [convert(one) for one in getattr(message, name)]
     if field.has_presence:
@@ -244,7 +271,7 @@ def _field(field: FieldDescriptor, outer: tuple[str, ...]) -> tuple[Column, Get]
     return column, lambda message: convert(getattr(message, name))
 
 
-def _single(field: FieldDescriptor, outer: tuple[str, ...]) -> tuple[Column, Get]:
+def _single(field: FieldDescriptor, messages: _Messages) -> tuple[Column, Get]:
     """Return the type of one value of a field, and the function that converts it."""
     message = field.message_type
     if message is None:
@@ -255,10 +282,7 @@ def _single(field: FieldDescriptor, outer: tuple[str, ...]) -> tuple[Column, Get
         value = message.fields_by_name["value"]
         convert = _converter(value)
         return Column(_scalar_type(value)), lambda wrapper: convert(wrapper.value)
-    if message.full_name in outer:
-        return Column(why=f"{message.full_name} contains itself"), lambda _: None
-    fields = _Fields(message, outer)
-    return struct_type(fields.columns), fields.values
+    return messages.part(message)
 
 
 def _scalar_type(field: FieldDescriptor) -> pa.DataType:
