@@ -196,6 +196,40 @@ async def test_a_damaged_object_leaves_the_masters_log_for_the_rest(
         await replica.stop_following()
 
 
+async def test_a_master_that_misses_one_request_ends_no_copy_from_the_tier(
+    tmp_path: Path, master: Master, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(master, client)
+    monkeypatch.setattr(catching_up, "BEAT_SECONDS", 0.05)
+    async with standing_by(tmp_path / "second") as replica, tier_of(replica, master) as tier:
+        read, missed, beats = TierPlace.read, asyncio.Event(), list[int]()
+
+        async def slow(place: TierPlace, path: str, begin: int, end: int) -> bytes:
+            if from_the_tier(replica) > 2 * SEGMENT_SIZE:
+                await missed.wait()
+            return await read(place, path, begin, end)
+
+        fetch = follower.Follower._fetch
+
+        async def refused(self: follower.Follower, *request: int) -> object:
+            if from_the_tier(replica) > 2 * SEGMENT_SIZE and not missed.is_set():
+                beats.append(from_the_tier(replica))
+                if beats[-3:] == beats[-1:] * 3:  # nothing is appended: it waits for the tier
+                    missed.set()
+                    raise TransportError("the master did not answer in time")
+            return await fetch(self, *request)
+
+        monkeypatch.setattr(TierPlace, "read", slow)
+        monkeypatch.setattr(follower.Follower, "_fetch", refused)
+        replica.follow(master.url, tier=tier)
+        await equal(master, replica)
+
+        closed = master.store.log_max_offset // SEGMENT_SIZE * SEGMENT_SIZE
+        assert missed.is_set()
+        assert from_the_tier(replica) >= closed - 3 * SEGMENT_SIZE
+        await replica.stop_following()
+
+
 async def test_a_replica_that_is_killed_goes_on_where_it_was(
     tmp_path: Path, master: Master, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

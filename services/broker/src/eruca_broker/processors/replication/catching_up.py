@@ -33,6 +33,14 @@ _T = TypeVar("_T")
 logger = structlog.get_logger(__name__)
 
 
+class _TierError(Exception):
+    """The tier cannot be read now, or has other bytes; the master may be well."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
 class CatchUp:
     """Copies from the tier for one follower.
 
@@ -75,8 +83,8 @@ class CatchUp:
         try:
             if not await self._beating(self._tier.look(), beat):
                 return self._given_up("the tier does not answer, or has no manifest of this log")
-        except FAILURES as error:
-            return self._given_up(error)
+        except _TierError as error:
+            return self._given_up(error.reason)
         end = self._tier.end_for(master, confirmed)
         if end - store.log_max_offset < store.segment_bytes:
             return False
@@ -110,8 +118,8 @@ class CatchUp:
             while True:
                 try:
                     run = await self._beating(anext(runs, None), beat)
-                except (*FAILURES, RefusedRunError) as error:
-                    self._given_up(error)
+                except _TierError as error:
+                    self._given_up(error.reason)
                     break
                 if run is None:
                     break
@@ -130,14 +138,23 @@ class CatchUp:
     async def _beating(
         self, work: Coroutine[Any, Any, _T] | Awaitable[_T], beat: Callable[[], Awaitable[None]]
     ) -> _T:
-        """Return the result of *work*; tell the master meanwhile that this replica is alive."""
+        """Return the result of *work*; tell the master meanwhile that this replica is alive.
+
+        Raises:
+            _TierError: The work failed.
+            ErucaError: The beat failed.
+        """
         task = asyncio.ensure_future(work)
         try:
             while True:
                 await asyncio.wait({task}, timeout=BEAT_SECONDS)
                 if task.done():
-                    return task.result()
-                await self._beat(beat)
+                    break
+                await self._beat(beat)  # its errors are the master's, and no fault of the tier
+            try:
+                return task.result()
+            except (*FAILURES, RefusedRunError) as error:
+                raise _TierError(error) from error
         finally:
             if not task.done():
                 task.cancel()
