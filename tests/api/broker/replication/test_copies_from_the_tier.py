@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,13 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from eruca.contract.errors import TransportError
+from eruca.contract.errors import ForeignReplicaError, TransportError
 from eruca.objects.repositories import Repository
 from eruca_broker.core.replication.following import FollowState
 from eruca_broker.opening import open_tier
-from eruca_broker.processors.replication import catching_up, follower
+from eruca_broker.processors.replication import catching_up, feed, follower
 from eruca_broker.processors.replication.follower import RUN_SIZE_MIN
+from eruca_broker.processors.replication.lineage import CommonPart
 from eruca_broker.settings import BrokerSettings
+from eruca_broker.store.log.segment import Segment
 from eruca_broker.store.tiering.copying import TierCopies
 from eruca_broker.store.tiering.place import TierPlace
 from eruca_broker.store.tiering.tiering import Tiering, TierSettings
@@ -97,6 +101,24 @@ async def tier_of(
     await tiering.close()
 
 
+@asynccontextmanager
+async def left_behind(
+    tmp_path: Path, master: Master, client: httpx.AsyncClient
+) -> AsyncIterator[Replica]:
+    """Yield a replica whose log ends before its master's disk begins."""
+    for _ in range(2):
+        await send(client, 40)
+    async with standing_by(tmp_path / "second") as replica:
+        replica.follow(master.url)
+        await equal(master, replica)
+        await replica.stop_following()
+        end = replica.store.log_max_offset
+        await fill(master, client)
+        await delete_most(master)
+        assert master.store.log_min_offset > end
+        yield replica
+
+
 def from_the_tier(replica: Replica) -> int:
     return replica.follower.status().tier_bytes
 
@@ -120,17 +142,7 @@ async def test_a_new_replica_copies_closed_segments_from_the_tier(
 async def test_a_replica_is_bridged_to_a_master_that_has_less_on_its_disk(
     tmp_path: Path, master: Master, client: httpx.AsyncClient
 ) -> None:
-    for _ in range(2):
-        await send(client, 40)
-    async with standing_by(tmp_path / "second") as replica:
-        replica.follow(master.url)
-        await equal(master, replica)
-        await replica.stop_following()
-        end = replica.store.log_max_offset
-        await fill(master, client)
-        await delete_most(master)
-        assert master.store.log_min_offset > end
-
+    async with left_behind(tmp_path, master, client) as replica:
         replica.follow(master.url)
         await until(lambda: replica.follower.state is FollowState.REFUSED)
         assert "nothing in common" in (replica.follower.reason or "")
@@ -143,6 +155,60 @@ async def test_a_replica_is_bridged_to_a_master_that_has_less_on_its_disk(
             assert log_of(replica.store).endswith(log_of(master.store))
             assert replica.store.log_min_offset == 0
             await replica.stop_following()
+
+
+async def test_a_bridged_replica_whose_disk_is_full_reads_no_more_of_the_tier_until_there_is_room(
+    tmp_path: Path, master: Master, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with left_behind(tmp_path, master, client) as replica, tier_of(replica, master) as tier:
+        reads, read, write = list[str](), TierPlace.read, Segment.write
+
+        async def counted(place: TierPlace, path: str, begin: int, end: int) -> bytes:
+            reads.append(path)
+            return await read(place, path, begin, end)
+
+        def full(segment: Segment, *args: object) -> None:
+            if segment.path.is_relative_to(replica.directory):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write(segment, *args)  # type: ignore[arg-type]  # passed on
+
+        monkeypatch.setattr(TierPlace, "read", counted)
+        with monkeypatch.context() as disk:
+            disk.setattr(Segment, "write", full)
+            replica.follow(master.url, tier=tier)
+            await until(lambda: replica.follower.state is FollowState.HALTED)
+            assert "disk" in (replica.follower.reason or "")
+            await replica.stop_following()
+
+            count = len(reads)
+            replica.follow(master.url, tier=tier)  # in another term: nothing is looked at again
+            await until(lambda: replica.follower.state is FollowState.HALTED)
+            assert len(reads) == count
+        await replica.store.probe_disk()
+
+        await until(lambda: replica.store.confirmed_offset == master.store.log_max_offset)
+        assert log_of(replica.store).endswith(log_of(master.store))
+        await replica.stop_following()
+
+
+async def test_a_log_that_is_refused_for_another_reason_is_not_bridged(
+    tmp_path: Path, master: Master, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tier would continue it, but the master says that it is not its own."""
+    async with left_behind(tmp_path, master, client) as replica, tier_of(replica, master) as tier:
+        before, end = log_of(replica.store), replica.store.confirmed_offset
+
+        def foreign(*_: object, **__: object) -> CommonPart:
+            raise ForeignReplicaError("expected log A, found log B")
+
+        monkeypatch.setattr(feed, "check_lineage", foreign)
+        replica.follow(master.url, tier=tier)
+        await until(lambda: replica.follower.state is FollowState.REFUSED)
+
+        assert log_of(replica.store) == before
+        assert replica.store.confirmed_offset == end
+        assert from_the_tier(replica) == 0
+        await replica.stop_following()
 
 
 async def test_a_log_that_is_not_the_tiers_is_not_bridged(

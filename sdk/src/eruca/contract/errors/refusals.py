@@ -206,6 +206,31 @@ class ForeignReplicaError(ConflictError):
         "compare the two stores; to replace the replica, start it with an empty store directory"
     )
 
+    def __init__(
+        self,
+        detail: str,
+        *,
+        master_begin: int | None = None,
+        **options: Unpack[ProblemOptions],
+    ) -> None:
+        super().__init__(detail, **options)
+        # Log offset with which the master's disk begins, if the logs only lack a common part.
+        self.master_begin = master_begin
+
+    @classmethod
+    def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the beginning of the master's disk, if the document contains it."""
+        begin = document.get("master_begin")
+        is_offset = isinstance(begin, int) and not isinstance(begin, bool) and begin >= 0
+        return {"master_begin": begin if is_offset else None}
+
+    def problem(self, request_id: str | None = None) -> dict[str, Any]:
+        """Return the problem document, with the beginning of the master's disk."""
+        document = super().problem(request_id)
+        if self.master_begin is not None:
+            document["master_begin"] = self.master_begin
+        return document
+
 
 class PreconditionFailedError(RefusedError):
     """The resource has another version than ``If-Match`` names; nothing has been changed."""

@@ -39,6 +39,7 @@ FOLLOWING: Final = Machine(
     (FollowState.PROVING, FollowEvent.PROVED, FollowState.FOLLOWING),
     (FollowState.PROVING, FollowEvent.LONGER, FollowState.CUTTING),
     (FollowState.PROVING, FollowEvent.FOREIGN, FollowState.REFUSED),
+    (FollowState.PROVING, FollowEvent.DISK_FAILED, FollowState.HALTED),
     (FollowState.FOLLOWING, FollowEvent.DOUBTED, FollowState.PROVING),
     (FollowState.FOLLOWING, FollowEvent.DISK_FAILED, FollowState.HALTED),
     (FollowState.HALTED, FollowEvent.ROOM, FollowState.PROVING),

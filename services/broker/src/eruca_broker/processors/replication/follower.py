@@ -64,6 +64,7 @@ from eruca_broker.core.replication.following import FOLLOWING, FollowEvent, Foll
 from eruca_broker.core.replication.master_lease import Promise
 from eruca_broker.processors.replication.catching_up import CatchUp
 from eruca_broker.processors.replication.proving import LineageProof
+from eruca_broker.store.files.refusals import renewed
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tiering.copying import TierCopies
 from eruca_chassis.clock import Clock
@@ -423,9 +424,10 @@ class Follower:
         """
         try:
             return await self._proved()
-        except ForeignReplicaError:
-            # The master's log may begin behind the end of this one.
-            if not await self._bridged():
+        except ForeignReplicaError as error:
+            # Any other refusal says that this log is not the master's: nothing of it is changed.
+            begin = error.master_begin
+            if begin is None or begin < self._store.log_max_offset or not await self._bridged():
                 raise
             return await self._proved()
 
@@ -444,10 +446,16 @@ class Follower:
         return cut_to
 
     async def _bridged(self) -> bool:
-        """Copy from the tier what the master has no more; tell whether anything was copied."""
-        catch_up = self._catch_up
+        """Copy from the tier what the master has no more; tell whether anything was copied.
+
+        Raises:
+            ErucaError: Writes are refused here.
+        """
+        catch_up, refusal = self._catch_up, self._store.refusal
         if catch_up is None or not catch_up.may_try or self._store.epochs().last > self.epoch:
             return False
+        if refusal is not None:  # nothing is read from the tier in vain
+            raise renewed(refusal)
 
         def confirm(log_offset: int) -> None:
             self.confirmed = max(self.confirmed, log_offset)
@@ -469,14 +477,17 @@ class Follower:
         before, self.reason = self.reason, str(error)
         if isinstance(error, RefusedRunError):
             self.refused_runs += 1
+        is_foreign = isinstance(error, ForeignReplicaError)
         match self.state:
-            case FollowState.FOLLOWING:
-                if self._store.refusal is not None:
-                    self._move(FollowEvent.DISK_FAILED)
-                    return
-                if isinstance(error, RefusedRunError | ForeignReplicaError):
-                    self._move(FollowEvent.DOUBTED)
-            case FollowState.PROVING if isinstance(error, ForeignReplicaError):
+            case FollowState.FOLLOWING if self._store.refusal is not None:
+                self._move(FollowEvent.DISK_FAILED)
+                return
+            case FollowState.PROVING if self._store.refusal is not None and not is_foreign:
+                self._move(FollowEvent.DISK_FAILED)
+                return
+            case FollowState.FOLLOWING if is_foreign or isinstance(error, RefusedRunError):
+                self._move(FollowEvent.DOUBTED)
+            case FollowState.PROVING if is_foreign:
                 if before != self.reason:
                     logger.error("this replica is refused", reason=self.reason, master=self.url)
                 self._move(FollowEvent.FOREIGN)

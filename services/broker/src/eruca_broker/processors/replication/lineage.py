@@ -66,6 +66,7 @@ def check_lineage(store: MessageStore, replica: LineageRequest, *, epoch: int) -
             f"the logs agree up to {cut_to}, and have nothing in common that both still have: the "
             f"master's begins at {store.log_min_offset}, the replica's at {replica.min_offset}",
             fix="start the replica with an empty store directory",
+            master_begin=store.log_min_offset,
         )
     part = CommonPart(cut_to, max(cut_to - TAIL_SIZE, lowest), is_proved=False)
     tail = replica.tail
