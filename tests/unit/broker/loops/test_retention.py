@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from eruca.contract.errors import DiskFullError, UnavailableError
 from eruca.contract.names import EVENTS_TOPIC
@@ -182,4 +183,23 @@ async def test_what_the_tier_lacks_stays_however_full_the_disk_is(tmp_path: Path
 
     await loop_of(store, ALL_MAY_GO, tiered_to=third - 1).step()
     assert store.log_min_offset == second
+    await store.close()
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["has all", "lacks one"])
+async def test_segments_are_said_to_wait_for_the_tier_only_if_it_lacks_them(
+    tmp_path: Path, *, is_whole: bool
+) -> None:
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    for _ in range(30):
+        await store.append(batch("orders", 0, [bytes(4_000)]))
+    await store.flush()
+    *_, before, last, _ = store.retention.segment_ends()  # the open one waits for nobody
+
+    with capture_logs() as logs:
+        await loop_of(store, ALL_MAY_GO, tiered_to=last if is_whole else before).step()
+
+    waiting = [(one["count"], one["tiered_to"]) for one in logs if "until the tier" in one["event"]]
+    assert waiting == ([] if is_whole else [(1, before)])
     await store.close()

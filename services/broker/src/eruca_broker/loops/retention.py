@@ -163,13 +163,14 @@ class RetentionLoop:
         tiered_to = self._tiered_to()
         if tiered_to is None:
             return count
-        allowed = sum(end < tiered_to for end in self._store.retention.segment_ends()[:count])
-        was_waiting, self._is_waiting = self._is_waiting, allowed < count
+        ends = self._store.retention.segment_ends()[:count]
+        lacking = sum(end > tiered_to for end in ends)
+        was_waiting, self._is_waiting = self._is_waiting, lacking > 0
         if self._is_waiting and not was_waiting:
             logger.warning(
-                "segments kept until the tier has them", count=count - allowed, tiered_to=tiered_to
+                "segments kept until the tier has them", count=lacking, tiered_to=tiered_to
             )
-        return allowed
+        return sum(end < tiered_to for end in ends)
 
     async def _delete(self, count: int) -> None:
         refusal: ErucaError | None = None
