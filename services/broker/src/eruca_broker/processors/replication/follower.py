@@ -454,7 +454,7 @@ class Follower:
         catch_up, refusal = self._catch_up, self._store.refusal
         if catch_up is None or not catch_up.may_try or self._store.epochs().last > self.epoch:
             return False
-        if refusal is not None:  # nothing is read from the tier in vain
+        if refusal is not None:  # the tier is not read before there is room
             raise renewed(refusal)
 
         def confirm(log_offset: int) -> None:
