@@ -362,7 +362,9 @@ class TierMachine(RuleBasedStateMachine):
             broker.end_restart()
             return
         broker.creating = following(
-            renewed(broker.manifest, segment, found), broker.writer, now_ms=self.now_ms
+            renewed(broker.manifest, segment, found, now_ms=self.now_ms),
+            broker.writer,
+            now_ms=self.now_ms,
         )
 
     @rule(keep_hours=st.sampled_from([1, 5]))

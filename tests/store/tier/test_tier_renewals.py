@@ -18,6 +18,7 @@ from eruca_broker.core.tier.manifests import (
     name_of,
     number_of,
 )
+from eruca_broker.core.tier.steps import GRACE_MS
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier import sides
 from eruca_broker.store.tiered_keys import FoundByKey
@@ -71,7 +72,8 @@ def latest(repository: FaultyRepository, log_id: str) -> Manifest:
     number = max(number_of(path) or 0 for path in paths)
     data = repository.objects[f"{log_id}/{name_of(number)}"]
     manifest = decoded(data, number=number, log_id=log_id)
-    assert {path for path in paths if not path.startswith(MANIFESTS)} == manifest.paths
+    overtaken = {one.path for one in manifest.overtaken}
+    assert {path for path in paths if not path.startswith(MANIFESTS)} == manifest.paths | overtaken
     return manifest
 
 
@@ -247,6 +249,32 @@ async def test_without_room_for_a_segment_none_is_fetched(
 
     assert old_tier.objects == before
     assert tiering.renewals.count == 0
+    await tiering.close()
+
+
+async def test_those_who_read_an_earlier_manifest_find_its_objects_for_a_day(
+    store: MessageStore, clock: ManualClock, old_tier: FaultyRepository
+) -> None:
+    """A replica that copies the log reads one manifest for hours, and so does a restore."""
+    log_id = store.state.log_id
+    earlier = {f"{log_id}/{path}" for path in latest(old_tier, log_id).paths}
+    tiering = await opened_tier(store, clock, old_tier)
+    await brought_up(tiering)
+    assert tiering.renewals.count == len(latest(old_tier, log_id).segments)
+    await tiering.close()
+
+    tiering = await opened_tier(store, clock, old_tier)  # the next writer keeps them, too
+    await brought_up(tiering)
+    assert earlier <= old_tier.objects.keys()
+
+    clock.advance(GRACE_MS / 1000)
+    await store.append(batch("rare", 0, [b"later"]))
+    await store.flush()
+    await brought_up(tiering)
+    manifest = latest(old_tier, log_id)
+    assert manifest.overtaken == []
+    assert not {f"{log_id}/{one.side_path}" for one in manifest.segments} & earlier
+    assert len(earlier & old_tier.objects.keys()) == len(manifest.segments)
     await tiering.close()
 
 

@@ -76,6 +76,13 @@ class ExpiredSegment(msgspec.Struct, frozen=True, kw_only=True):
     is_abandoned: bool  # it is of another history: it never comes back
 
 
+class OvertakenObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A side object that was renewed; it is kept for those who read an earlier manifest."""
+
+    path: str
+    since_ms: int  # in ms since 1970
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a log's tier."""
 
@@ -90,6 +97,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     condemned: list[str]  # paths of objects that are deleted, or about to be
     abandoned: list[TierSegment]  # of other histories of this log; no reader gets them
     expired: list[ExpiredSegment] = []  # no reader gets them; condemned after a time
+    overtaken: list[OvertakenObject] = []  # the same
 
     @property
     def named(self) -> list[TierSegment]:
@@ -200,6 +208,7 @@ def faults(manifest: Manifest) -> str | None:
                 f"the segment at log offset {after.base} has an earlier epoch than the one before"
             )
     named = [path for one in manifest.named for path in one.paths]
+    named += [one.path for one in manifest.overtaken]
     if len(set(named)) < len(named):
         return "it names an object twice"
     if doomed := set(named) & set(manifest.condemned):

@@ -21,7 +21,13 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from eruca_broker.core.tier.manifests import ExpiredSegment, Manifest, TierSegment, format_of
+from eruca_broker.core.tier.manifests import (
+    ExpiredSegment,
+    Manifest,
+    OvertakenObject,
+    TierSegment,
+    format_of,
+)
 
 EXPIRED_PER_HOUR_MIN: Final = 10  # however few segments the tier has
 _MS_PER_HOUR: Final = 3_600_000
@@ -194,13 +200,18 @@ def added(manifest: Manifest, segment: TierSegment) -> Manifest:
     return replace(manifest, segments=[*manifest.segments, segment])
 
 
-def renewed(manifest: Manifest, segment: TierSegment, found: TierSegment) -> Manifest:
-    """Return *manifest* with another side object of a segment; the earlier one is condemned.
+def renewed(
+    manifest: Manifest, segment: TierSegment, found: TierSegment, *, now_ms: int
+) -> Manifest:
+    """Return *manifest* with another side object of a segment; the earlier one is overtaken.
+
+    A replica that copies the log, and a restore, read one manifest for hours.
 
     Args:
         manifest: The latest one.
         segment: The segment, as it names it.
         found: The same, with the side object that is stored.
+        now_ms: In ms since 1970.
     """
     assert segment in manifest.segments, "it is named"
     assert found.path == segment.path, "only the side object is another one"
@@ -208,13 +219,18 @@ def renewed(manifest: Manifest, segment: TierSegment, found: TierSegment) -> Man
     return replace(
         manifest,
         segments=[found if one == segment else one for one in manifest.segments],
-        condemned=[*manifest.condemned, segment.side_path],
+        overtaken=[
+            *manifest.overtaken,
+            OvertakenObject(path=segment.side_path, since_ms=now_ms),
+        ],
     )
 
 
 def orphans(manifest: Manifest, listed: Collection[str]) -> list[str]:
     """Return the paths among *listed* that no manifest needs: of killed uploads, or condemned."""
-    return sorted(set(listed) - {path for one in manifest.named for path in one.paths})
+    overtaken = {one.path for one in manifest.overtaken}
+    needed = {path for one in manifest.named for path in one.paths} | overtaken
+    return sorted(set(listed) - needed)
 
 
 def retained(
@@ -229,7 +245,7 @@ def retained(
 
     Segments that are too old are *expired*: no reader gets them, and their objects are kept for a
     time. Within it they come back if they are not too old any more: the clock was wrong, or
-    *keep_hours* was raised. After it they are condemned.
+    *keep_hours* was raised. After it they are condemned, and overtaken side objects as well.
 
     Args:
         manifest: The latest one.
@@ -241,7 +257,9 @@ def retained(
     before = now_ms - int(keep_hours * _MS_PER_HOUR) if keep_hours else None
     segments, waiting = _returned(manifest, before)
     doomed = [one for one in waiting if one.since_ms + grace_ms <= now_ms]
+    overtaken = [one for one in manifest.overtaken if one.since_ms + grace_ms > now_ms]
     paths = [path for one in doomed for path in one.segment.paths]
+    paths += [one.path for one in manifest.overtaken if one not in overtaken]
     waiting = [one for one in waiting if one not in doomed]
     count, old = 0, list[TierSegment]()
     if before is not None:
@@ -254,7 +272,7 @@ def retained(
             )
         )
         old = [one for one in manifest.abandoned if one.last_ms < before]
-    if not count and not old and not doomed and len(segments) == len(manifest.segments):
+    if not count and not old and not paths and len(segments) == len(manifest.segments):
         return manifest
     gone = [
         ExpiredSegment(segment=one, since_ms=now_ms, is_abandoned=is_abandoned)
@@ -266,6 +284,7 @@ def retained(
         segments=segments[count:],
         abandoned=[one for one in manifest.abandoned if one not in old],
         expired=[*waiting, *gone],
+        overtaken=overtaken,
         condemned=[*manifest.condemned, *paths],
     )
 

@@ -321,7 +321,8 @@ class Tiering:
         except UnrenewableError as error:
             self.renewals.leave(due, error)
             return
-        manifest = renewed(self._known(), due.segment, found)
+        now_ms = self._clock.now_ms()
+        manifest = renewed(self._known(), due.segment, found, now_ms=now_ms)
         await self._check_stored([found])
         await self._commit(manifest)
         self.renewals.count += 1
