@@ -9,8 +9,8 @@ The queues of the new one are those of the earlier one, also of topics that have
 Anything else is left as it is: readers name the segments that they cannot search.
 
 Nothing is remembered but the manifest. A killed renewal is begun again; what it has stored has no
-name in a manifest, and is deleted by the next writer. Segments are renewed one by one, while none
-waits for its upload.
+name in a manifest, and is deleted by the next writer. Segments are renewed one by one. An upload
+comes first, and one that becomes due meanwhile waits for the renewal in progress.
 
 A failure of one segment leaves that segment as it is. A failure of the tier or the disk ends all
 renewals for a time: each of them fetches a segment, and would throw it away.
