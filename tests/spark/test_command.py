@@ -98,6 +98,10 @@ def test_a_reason_that_is_not_ours_is_told_without_javas_frames() -> None:
             (*EXPORT, "--url", NOWHERE, "--conf", "nonsense"),
             "--conf: expected NAME=VALUE, found nonsense",
         ),
+        (
+            (*EXPORT, "--url", NOWHERE, "--conf", "spark.hadoop.fs.s3a.secret.key=hidden"),
+            "--conf spark.hadoop.fs.s3a.secret.key: expected no secret in the command line",
+        ),
         ((*EXPORT, "--url", NOWHERE, "--option", "x"), "--option: expected NAME=VALUE, found x"),
         ((*EXPORT, "--url", NOWHERE, "--master", "head:7077"), "begins with one of local, spark:"),
         (("audit", "--url", NOWHERE), "give topics with --topic, or a lake with --lake"),
@@ -121,6 +125,7 @@ def test_wrong_usage_is_said_before_spark_starts(arguments: tuple[str, ...], tol
 
     assert result.exit_code == 2
     assert told in " ".join(result.output.split())
+    assert "hidden" not in result.output
 
 
 @pytest.mark.parametrize(

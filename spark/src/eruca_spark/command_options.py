@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -62,6 +63,18 @@ LanguageOption = Annotated[
     Language, typer.Option("--language", help="of the page and of the picture")
 ]
 
+_SECRET: Final = re.compile(
+    r"secret|passw|passphrase|(?:token|credential|authorization|private[._-]key)$"
+    r"|\.fixed\.token\.|\.account\.key\.",
+    re.IGNORECASE,
+)
+# Their values only say where a secret is.
+_LEADS_TO_SECRET: Final = re.compile(
+    r"(?:file|path|dir|location|provider|class|enabled|BitLength)$"
+    r"|^spark\.kubernetes\..*\.secret(?:s|KeyRef)\.",
+    re.IGNORECASE,
+)
+
 
 def source_of(
     lake: str | None, url: str | None, option: list[str] | None, topics: list[str]
@@ -75,6 +88,23 @@ def source_of(
 def source_options(url: str | None, option: list[str] | None) -> dict[str, str]:
     """Return the options of the data source."""
     return {**({"url": url} if url else {}), **pairs_of(option, "--option")}
+
+
+def settings_of(conf: list[str] | None) -> dict[str, str]:
+    """Return Spark's settings of ``--conf``; refuse secrets, which all users of a machine can read.
+
+    A setting that is refused is named, and its value is not shown.
+    """
+    settings = pairs_of(conf, "--conf")
+    for name in settings:
+        if _SECRET.search(name) and not _LEADS_TO_SECRET.search(name):
+            raise typer.BadParameter(
+                f"--conf {name}: expected no secret in the command line, which every user of the"
+                " machine can read; use spark-defaults.conf in the directory SPARK_CONF_DIR, or for"
+                " S3 the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the"
+                " driver and the executors"
+            )
+    return settings
 
 
 def pairs_of(texts: list[str] | None, what: str) -> dict[str, str]:

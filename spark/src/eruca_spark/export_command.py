@@ -29,6 +29,7 @@ from eruca_spark.command_options import (
     SourceOptions,
     Url,
     pairs_of,
+    settings_of,
     source_options,
 )
 from eruca_spark.export import LakeExported, finds_nothing, run_export, waiting_rows
@@ -166,7 +167,7 @@ def export(
     _check_lake_options(target, partition_by, target_file_mib, body_schema, body_message)
     bodies = given_bodies(body_schema, body_message)
     check_master(master)
-    pairs_of(conf, "--conf")
+    settings_of(conf)
     with (
         told_errors("export", is_told=output == "json"),
         measured("export", target, places, outcome_of) as run,

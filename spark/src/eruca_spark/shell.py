@@ -16,7 +16,7 @@ import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from eruca_spark.command_options import pairs_of
+from eruca_spark.command_options import settings_of
 from eruca_spark.outcomes import INTERRUPTED
 from eruca_spark.session import spark_session
 
@@ -107,7 +107,7 @@ def interruptible_session(
 ) -> Iterator[SparkSession]:
     """Yield the session of a command, with the present handler of Ctrl-C, which Spark replaces."""
     check_master(master)
-    chosen = {**(settings or {}), **pairs_of(conf, "--conf")}
+    chosen = {**(settings or {}), **settings_of(conf)}
     handler = signal.getsignal(signal.SIGINT)
     with spark_session(f"eruca {name}", master, chosen) as spark:
         signal.signal(signal.SIGINT, handler)
