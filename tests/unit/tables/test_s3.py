@@ -15,7 +15,8 @@ from threading import Barrier
 
 import pytest
 
-from eruca.tables.batches import Batch, CommitConflictError
+from eruca.tables.batches import Batch, CommitConflictError, TableError
+from eruca.tables.s3 import delta_options, iceberg_defaults
 from support.command_line import ERUCA, Eruca
 from support.export_service import ExportService, serving_exports
 from support.object_stores import (
@@ -227,6 +228,19 @@ def test_a_place_or_option_that_cannot_be_used_is_refused(
     given = ["export", "orders", "--to", target, "--query", service.hold("orders", {0: 1}).url]
     said = Eruca(NOWHERE)(*given, *options, code=1).stderr
     assert told in " ".join(said.split())
+
+
+@pytest.mark.parametrize("url", ["http://me:{}@127.0.0.1:9000", "http://me:{}@127.0.0.1:99999"])
+def test_credentials_in_an_endpoint_are_refused_and_not_shown(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url.format(SECRET))
+
+    for defaults in (iceberg_defaults, lambda: delta_options({})):
+        with pytest.raises(TableError, match="without credentials") as caught:
+            defaults()
+        assert "AWS_ENDPOINT_URL" in str(caught.value)
+        assert SECRET not in str(caught.value)
 
 
 def test_wrong_credentials_are_an_error_that_does_not_show_them(

@@ -22,7 +22,7 @@ def iceberg_defaults() -> dict[str, str]:
     region, pyiceberg asks AWS for the bucket's, wherever the bucket is.
 
     Raises:
-        TableError: The endpoint is no URL.
+        TableError: The endpoint is no URL, or has credentials.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:
@@ -41,7 +41,7 @@ def delta_options(given: Mapping[str, str]) -> dict[str, str]:
     an endpoint of its own. An endpoint beginning with ``http://`` is meant as it is written.
 
     Raises:
-        TableError: An endpoint is no URL, with which delta-rs would panic.
+        TableError: An endpoint is no URL, with which delta-rs would panic, or has credentials.
     """
     options = dict(given)
     known = {**os.environ, **{name.upper(): text for name, text in given.items()}}
@@ -57,13 +57,15 @@ def delta_options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_url(name: str, text: str) -> None:
+    """Refuse what is no URL, or has credentials; neither is shown, because it may have a secret."""
     try:
         parts = urlsplit(text)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_url = False
-    if not (is_url and text.isascii() and text.isprintable() and " " not in text):
+    if not (is_url and text.isascii() and text.isprintable() and not set(" @").intersection(text)):
         raise TableError(
-            f"{name}: expected the http or https URL of a store, such as https://s3.example:9000;"
-            f" found {text!r}"
+            f"{name}: expected the http or https URL of a store without credentials, such as"
+            " https://s3.example:9000; found another text (not shown, because it may contain a"
+            " secret); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for credentials"
         )
