@@ -24,6 +24,7 @@ _CREDENTIALS: Final = (
     "check the credentials and their rights: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or"
     " ~/.aws/credentials for S3; ~/.pyiceberg.yaml or PYICEBERG_CATALOG__… for a catalogue"
 )
+_FILE_RIGHTS: Final = "allow this user to read and write there"
 _BUCKET: Final = (
     "create the bucket, or correct its name, or the store's AWS_ENDPOINT_URL and AWS_REGION"
 )
@@ -41,11 +42,16 @@ _FAULTS: Final = (
             r"|SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|INVALID_SIGNATURE"
             r"|InvalidClientTokenId|INVALID_CLIENT_TOKEN_ID|InvalidToken|ExpiredToken"
             r"|RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED|no credentials found"
-            r"|\b(?:401|403)\b|Unauthorized|Forbidden|OAuthError|PermissionError"
+            r"|(?:status|code|HTTP)\D{0,12}(?:401|403)\b"
+            r"|\b(?:401|403) (?:Unauthorized|Forbidden|Client Error)"
+            r"|UnauthorizedError|ForbiddenError|OAuthError|access denied: (?!file:)\w+://"
         ),
         _CREDENTIALS,
     ),
+    (re.compile(r"PermissionError|Permission denied"), _FILE_RIGHTS),
 )
+# The text of an outage has a URL, in which there may be any word or number, and the time it took.
+_URL: Final = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^\s,;)\]}'\"]+", re.IGNORECASE)
 _TRANSIENT: Final = re.compile(
     r"ConnectionError|ConnectionRefused|Connection refused|error sending request"
     r"|NETWORK_CONNECTION|Timeout|timed out|SlowDown|SLOW_DOWN"
@@ -78,7 +84,7 @@ def opening_failure_of(target: str, error: Exception) -> TableError | Unavailabl
     text = text_of(error)
     if fault := _fault(target, text):
         return fault
-    if _TRANSIENT.search(text):
+    if _TRANSIENT.search(_searched(text)):
         return UnavailableError(
             f"{target} cannot be opened now: {text}; run it again, or check the URL of its"
             " catalogue or storage"
@@ -90,7 +96,13 @@ def opening_failure_of(target: str, error: Exception) -> TableError | Unavailabl
 
 
 def _fault(name: str, text: str) -> TableError | None:
+    searched = _searched(text)
     for pattern, fix in _FAULTS:
-        if pattern.search(text):
+        if pattern.search(searched):
             return TableError(f"{name} is refused: {text}; {fix}")
     return None
+
+
+def _searched(text: str) -> str:
+    """Return a text without the addresses in it; only their schemes remain."""
+    return _URL.sub(r"\1", text)
