@@ -103,6 +103,14 @@ def test_a_reason_that_is_not_ours_is_told_without_javas_frames() -> None:
             "--conf spark.hadoop.fs.s3a.secret.key: expected no secret in the command line",
         ),
         ((*EXPORT, "--url", NOWHERE, "--option", "x"), "--option: expected NAME=VALUE, found x"),
+        (
+            (*EXPORT, "--url", NOWHERE, "--option", "subscribePattern=orders-.*"),
+            "--option subscribePattern: a command takes each topic by --topic",
+        ),
+        (
+            (*REPLAY, "--name", "n", "--topic", "o", "--url", NOWHERE, "--option", "assign=[]"),
+            "--option assign: a command takes each topic by --topic",
+        ),
         ((*EXPORT, "--url", NOWHERE, "--master", "head:7077"), "begins with one of local, spark:"),
         (("audit", "--url", NOWHERE), "give topics with --topic, or a lake with --lake"),
         (("dead-letters", "--url", NOWHERE), "give groups with --group, or a lake with --lake"),

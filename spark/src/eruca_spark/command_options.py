@@ -75,6 +75,8 @@ _LEADS_TO_SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 
+_OF_TOPICS: Final = frozenset({"topic", "subscribe", "subscribepattern", "assign"})
+
 
 def source_of(
     lake: str | None, url: str | None, option: list[str] | None, topics: list[str]
@@ -86,8 +88,15 @@ def source_of(
 
 
 def source_options(url: str | None, option: list[str] | None) -> dict[str, str]:
-    """Return the options of the data source."""
-    return {**({"url": url} if url else {}), **pairs_of(option, "--option")}
+    """Return the options of the data source; refuse those that choose topics."""
+    given = pairs_of(option, "--option")
+    for name in given:
+        if name.lower() in _OF_TOPICS:
+            raise typer.BadParameter(
+                f"--option {name}: a command takes each topic by --topic; subscribePattern and"
+                ' assign are for the data source only: spark.read.format("eruca")'
+            )
+    return {**({"url": url} if url else {}), **given}
 
 
 def settings_of(conf: list[str] | None) -> dict[str, str]:
