@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from eruca.contract.limits import EXPORT_QUEUE_COUNT_MAX
 from eruca.contract.names import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from eruca.exporting.errors import DataLossError, OptionError, SourceError, UnavailableError
 from eruca.exporting.exports import Exports
 from eruca.exporting.options import Options
+from eruca.exporting.ranges import Queue
 from eruca.exporting.stream_offsets import StreamOffset
 from eruca.exporting.topic_choice import DERIVED_PREFIXES, TopicPattern
 from pyspark_eruca.stream import StreamReader
@@ -188,6 +190,13 @@ def test_a_topic_that_is_deleted_ends_a_stream(service: ExportService) -> None:
             match=r"topic orders-us no longer exists.*read up to orders-us/broker-a/0: 30\); to",
         ):
             one.latestOffset(first, LIMIT)
+
+
+def test_a_topic_of_the_most_queues_is_known_to_be_deleted(service: ExportService) -> None:
+    queues = [Queue("orders-us", f"broker-{n % 4}", n // 4) for n in range(EXPORT_QUEUE_COUNT_MAX)]
+    service.delete("orders-us")
+
+    assert Exports(options_of(service)).is_deleted(queues)
 
 
 def test_a_stream_continues_without_a_deleted_topic_if_that_is_allowed(

@@ -102,7 +102,9 @@ class Exports:
             UnavailableError: There was no answer.
             SourceError: The service refused.
         """
-        start = {f"{queue.broker_name}/{queue.queue_id}": 0 for queue in queues}
+        # One queue names a broker; all queues could be more than a request may have.
+        ids = {queue.broker_name: queue.queue_id for queue in queues}
+        start = {f"{broker_name}/{queue_id}": 0 for broker_name, queue_id in ids.items()}
         [topic] = {queue.topic for queue in queues}
         query = [
             ("partition_rows", str(REQUEST_ROWS_MAX)),
