@@ -51,8 +51,10 @@ from pyspark_eruca.sink_sender import SinkSender, raise_or_tell
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 # Partitions of an earlier run that are looked for, behind those of this one: as many as this one
-# has, within these limits. Each is a request to each broker, for every micro-batch.
+# has, within these limits.
 _MORE_PARTITIONS: Final = (16, 64)
+# Times topics. Each is a request to each broker, one after the other, for every micro-batch.
+_LOOKED_FOR_MAX: Final = 256
 _ROWS_AT_ONCE: Final = 256  # rows as Python objects; a batch of Spark's may have 10 000
 
 
@@ -186,7 +188,7 @@ def _check_partitions(
     """Raise SourceError if an earlier run of this write had more partitions than this one.
 
     Only the driver knows how many there are, and only now. It looks for the first messages of some
-    partitions more.
+    partitions more, in as many topics as the limit allows.
     """
     done = [message for message in messages if isinstance(message, Sent)]
     count = len(messages)
@@ -194,7 +196,8 @@ def _check_partitions(
     more = min(max(count, least), most)
     connections = Connections(options)
     with closing(connections):
-        for name in sorted({topic for one in done for topic in one.topics}):
+        names = sorted({topic for one in done for topic in one.topics})
+        for name in names[: _LOOKED_FOR_MAX // more]:
             topic = TopicSender(options, name, route=route, connections=connections)
             for partition in range(count, count + more):
                 first_id = f"{done[0].prefix}-{partition}-0-0"

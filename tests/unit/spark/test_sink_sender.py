@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import types
+from pyspark.sql.datasource import WriterCommitMessage
 
 import eruca
 from eruca.exporting.errors import SourceError
@@ -361,6 +362,36 @@ async def test_the_tasks_of_a_write_use_the_drivers_route(
         await cluster.take_broker_away(max(counts, key=lambda name: counts[name]))
         with pytest.raises(SourceError, match="no progress"):
             await anyio.to_thread.run_sync(attempt)
+
+
+@pytest.mark.parametrize(("tasks", "looked_for"), [(1, 16 * 16), (40, 40 * 6), (100, 64 * 4)])
+async def test_a_commit_looks_for_a_bounded_number_of_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, looked_for: int
+) -> None:
+    names = ("topic", "body")
+    fields = types.StructType([types.StructField(name, TYPES[name]) for name in names])
+    topics = [f"t{number:02}" for number in range(24)]
+    asked: list[str] = []
+    holder = TopicSender.holder
+
+    def counted(sender: TopicSender, message_id: str) -> str | None:
+        asked.append(message_id)
+        return holder(sender, message_id)
+
+    async with (
+        cluster_with_orders(tmp_path) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        for topic in topics:
+            await client.admin.create_topic(topic, queue_count=1)
+        given = replace(options_of(cluster, idempotencyPrefix="w"), topic=None)
+        writer = await anyio.to_thread.run_sync(lambda: SinkWriter(given, fields))
+        monkeypatch.setattr(TopicSender, "holder", counted)
+        done: list[WriterCommitMessage | None] = [Sent(24, 0, "w", topics)] * tasks
+
+        await anyio.to_thread.run_sync(writer.commit, done)
+
+    assert len(asked) == looked_for
 
 
 @pytest.mark.parametrize("keyed", [False, True])
