@@ -92,7 +92,8 @@ class SinkWriter(DataSourceArrowWriter):
             prefix=self._prefix,
             partition=context.partitionId(),
             route=self._route,
-            checks_division=self._options.prefix is not None,
+            # Attempts of an unnamed write share their keys, too.
+            checks_division=self._options.key_column is None,
         )
         return _sent(sender, self._prefix, iterator)
 

@@ -394,6 +394,22 @@ async def test_a_commit_looks_for_a_bounded_number_of_messages(
     assert len(asked) == looked_for
 
 
+async def test_attempts_of_an_unnamed_write_that_differ_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = types.StructType([types.StructField("body", types.StringType())])
+    rows = pa.RecordBatch.from_pylist([{"body": f"order {n}"} for n in range(2_000)])
+    monkeypatch.setattr(TaskContext, "_taskContext", None)  # a new one sets itself
+    monkeypatch.setattr(TaskContext, "_taskContext", TaskContext(partitionId=0))
+    async with cluster_with_orders(tmp_path) as cluster:
+        given = options_of(cluster)
+        writer = await anyio.to_thread.run_sync(lambda: SinkWriter(given, fields))
+
+        await anyio.to_thread.run_sync(lambda: writer.write(iter([rows])))
+        with pytest.raises(SourceError, match="an earlier attempt of partition 0 had more rows"):
+            await anyio.to_thread.run_sync(lambda: writer.write(iter([rows.slice(0, 1_000)])))
+
+
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_topics_share_the_connections_to_a_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyed: bool
