@@ -36,7 +36,9 @@ def brokers(place: Place, **headers: str) -> TopicBrokers:
         named = {"content-type": "application/json", **headers}
         return HttpResponse(200, named, json.dumps(QUEUES).encode())
 
-    client = eruca.AsyncClient("http://namesrv", transport=ScriptedTransport(answer))
+    client = eruca.AsyncClient(
+        "http://namesrv", timeout_seconds=0.2, transport=ScriptedTransport(answer)
+    )
     return TopicBrokers(client, "orders", {"broker-a": place})
 
 

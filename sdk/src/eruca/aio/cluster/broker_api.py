@@ -3,13 +3,18 @@
 Administration and consumers share them. Each call is one request with the client's timeout.
 
 Offsets are the master's word alone, because readers begin at them. Another replica may not show yet
-what has been acknowledged or committed, and its log may begin later.
+what has been acknowledged or committed, and its log may begin later. If one answers, for example in
+an election, the request is repeated at the master that name servers know by then.
 """
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import datetime
-from typing import Final, Literal, TypeVar
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 from pydantic import BaseModel
@@ -20,27 +25,52 @@ from eruca.aio.http.transport import (
     HttpResponse,
     HttpTransport,
     path_segment,
+    problem_error,
     target_of,
 )
-from eruca.contract.errors import NotMasterForSureError, TransportError
+from eruca.contract.errors import ErucaError, NotMasterForSureError, TransportError
+from eruca.contract.fields import MASTER_ID
 from eruca.contract.groups import GroupOffsets, OffsetCommit, OffsetCommits
 from eruca.contract.limits import OFFSET_COUNT_MAX
 from eruca.contract.messages import FoundMessages, LogRecordView
+from eruca.contract.routes import BrokerList
 from eruca.contract.status import BrokerStatus
 from eruca.contract.topics import OffsetByTime, TopicConfig, TopicList, TopicQueues, TopicSettings
 from eruca.contract.wire import is_masters_word
+from eruca.core.pauses import doubled
+from eruca.core.routing.route_table import DEFAULT_NETWORK, address_for
 
+if TYPE_CHECKING:
+    from eruca.aio.cluster.name_servers import NameServers
+
+PAUSE_SECONDS: Final = 0.05  # after another replica's answer; doubles
 MASTER_PAUSE_SECONDS: Final = 1.0  # before a master is asked for again
 
 M = TypeVar("M", bound=BaseModel)
 
 
 class BrokerApi:
-    """Requests to brokers, each given by its URL."""
+    """Requests to brokers, each given by its URL.
 
-    def __init__(self, transport: HttpTransport, timeout: float) -> None:
+    Args:
+        transport: Sends the requests.
+        timeout: Seconds for each call.
+        name_servers: Name the master instead of another replica that has answered.
+        network: The network whose broker addresses this client uses.
+    """
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        timeout: float,
+        *,
+        name_servers: NameServers | None = None,
+        network: str = DEFAULT_NETWORK,
+    ) -> None:
         self._transport = transport
         self._timeout = timeout
+        self._name_servers = name_servers
+        self._network = network
 
     async def put_topic(
         self, url: str, topic: str, settings: TopicSettings, *, is_forced: bool = False
@@ -72,7 +102,7 @@ class BrokerApi:
         """Return the offsets of a topic's queues on this broker.
 
         Raises:
-            NotMasterForSureError: The answer is another replica's than the master's.
+            NotMasterForSureError: Until the timeout, all answers are other replicas'.
         """
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues", include_system=include_system or None
@@ -161,13 +191,40 @@ class BrokerApi:
         return parsed(model, await self._send("GET", url, target), url + target)
 
     async def _get_of_master(self, model: type[M], url: str, target: str) -> M:
-        answer = await self._send("GET", url, target)
-        if not is_masters_word(answer.headers):
-            raise NotMasterForSureError(
-                f"expected the answer of a master, found that of another replica at {url}",
-                retry_after_seconds=MASTER_PAUSE_SECONDS,
-            )
-        return parsed(model, answer, url + target)
+        deadline = monotonic() + self._timeout
+        place, seconds = url, self._timeout
+        for rounds in count():
+            answer = await send_model(self._transport, "GET", place, target, timeout=seconds)
+            if is_masters_word(answer.headers):
+                return parsed(model, answer, place + target)
+            pause = doubled(PAUSE_SECONDS, rounds, MASTER_PAUSE_SECONDS)
+            if monotonic() + pause >= deadline:
+                break
+            await asyncio.sleep(pause)
+            place = await self._master_of(place, deadline - monotonic())
+            seconds = max(deadline - monotonic(), PAUSE_SECONDS)
+        raise NotMasterForSureError(
+            f"expected the answer of a master, found that of another replica at {place}",
+            retry_after_seconds=MASTER_PAUSE_SECONDS,
+        )
+
+    async def _master_of(self, url: str, timeout: float) -> str:
+        """Return the URL of the master instead of *url*; *url* itself if it is not told now."""
+        if self._name_servers is None:
+            return url
+        # If they do not answer, the same replica is asked again. Its answer is the error then.
+        with suppress(ErucaError):
+            target = "/v1/brokers"
+            answer = await self._name_servers.request("GET", target, timeout=timeout)
+            if answer.status != 200:
+                raise problem_error(answer, f"GET {target}")
+            for group in parsed(BrokerList, answer, target).brokers:
+                urls = {
+                    one.broker_id: address_for(one.urls, self._network) for one in group.brokers
+                }
+                if url in urls.values():
+                    return urls.get(MASTER_ID, url)
+        return url
 
     async def _send(
         self, method: str, url: str, target: str, body: BaseModel | None = None

@@ -127,7 +127,12 @@ class ClientContext:
                 BrokerApi,  # pydantic models: 0.2 s, when first needed
             )
 
-            self._broker_api = BrokerApi(self.transport, self.settings.timeout_seconds)
+            self._broker_api = BrokerApi(
+                self.transport,
+                self.settings.timeout_seconds,
+                name_servers=self.name_servers,
+                network=self.settings.network,
+            )
         return self._broker_api
 
     def check_open(self) -> None:
