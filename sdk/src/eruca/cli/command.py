@@ -186,9 +186,16 @@ class _Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Handle the signals, which only the main thread receives."""
+        """Handle the signals, which only the main thread receives.
+
+        One that the parent has set to be ignored still is: a shell does so for jobs in the
+        background, which Ctrl-C must leave alone. None is a handler that Python did not install.
+        """
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+            for number in _SIGNALS:
+                before = signal.getsignal(number)
+                if before not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -39,7 +39,9 @@ sys.exit(run_guarded(command(), Session()))
 def begun(work: str, *, patience: float = 60) -> subprocess.Popen[str]:
     """Start a command whose work says ``working``; return once it has."""
     script = COMMAND.format(work=textwrap.indent(textwrap.dedent(work), "    "), patience=patience)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "working\n"
     return process
@@ -83,3 +85,19 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
 def test_an_error_of_the_work_is_the_commands() -> None:
     with begun('print("working", flush=True); raise OSError(5, "cut", "file")') as process:
         assert process.wait() == 1
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_that_the_parent_ignores_leaves_a_command_alone(number: signal.Signals) -> None:
+    """A shell starts jobs in the background so: Ctrl-C is meant for another job."""
+    work = 'print("working", flush=True); input(); print("ended", flush=True)'
+    before = signal.signal(number, signal.SIG_IGN)  # the command inherits it
+    try:
+        process = begun(work)
+    finally:
+        signal.signal(number, before)
+    with process:
+        process.send_signal(number)
+        said, _ = process.communicate("go on\n")
+
+    assert (said, process.returncode) == ("ended\n", 0)
