@@ -40,7 +40,13 @@ async def _line() -> str:
     """
     loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
     is_there = asyncio.Event()
-    loop.add_reader(terminal, is_there.set)
+    try:
+        loop.add_reader(terminal, is_there.set)
+    except NotImplementedError:  # the event loop of Windows waits for sockets alone
+        text: str = await asyncio.to_thread(sys.stdin.readline)
+        if not text:
+            raise typer.Abort from None
+        return text
     try:
         await is_there.wait()
     finally:
