@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from eruca_chassis.requests.cursors import encode_cursor
 from support.broker_groups import GroupOfProcesses, group_of
 from support.waiting import wait_until
 
@@ -23,6 +24,7 @@ NOTHING: Final = {
     "/v1/log?from_offset=4096000": (404, "record-not-found"),
     "/v1/groups/none/dead-letters": (404, "group-not-found"),
     "/v1/groups/none/dead-letters/0": (404, "group-not-found"),
+    f"/v1/groups/none/dead-letters?cursor={encode_cursor('0.1.0.1')}": (422, "validation-failed"),
     "/v1/transactions/none": (404, "transaction-not-found"),
     # Answers without any result.
     "/v1/topics/orders/messages?key=none": (200, None),

@@ -101,14 +101,6 @@ class Masters:
         """Return the URL of a broker's master; raises BrokerNotFoundError."""
         return (await self.all(None, broker_name))[broker_name]
 
-    async def beside(self, url: str) -> str:
-        """Return the master's URL of the broker that has a replica at *url*; else *url* itself."""
-        for group in await self.brokers():
-            urls = {broker.broker_id: self.url(broker.urls) for broker in group.brokers}
-            if url in urls.values():
-                return urls.get(MASTER_ID, url)
-        return url
-
     async def of_topic(self, topic: str) -> dict[str, str]:
         """Return the URLs of the masters that have *topic*, by broker name; at least one."""
         view = await self._context.routes.complete_view(topic)

@@ -79,7 +79,7 @@ async def list_dead_letters(
     chosen = DeadLetterFilter.model_validate(
         {"topic": topic, "reason": reason, "since": since, "until": until}
     )
-    stretch = _stretch(dead_letters, group, cursor, "/query/cursor")
+    stretch = _stretch(dead_letters, absence, group, cursor, "/query/cursor")
     page, following = await dead_letters.page(group, chosen, stretch, limit=limit)
     absence.check(is_found=bool(page.dead_letters) or following is not None)
     return page.model_copy(update={"next_cursor": _cursor(following)})
@@ -115,6 +115,7 @@ async def redrive_dead_letters(
     group: Group,
     request: Annotated[Redrive, Body(examples=[examples.REDRIVE])],
     dead_letters: Part[DeadLetters],
+    absence: Part[Absence],
     access: CallersAccess,
 ) -> RedriveAnswer:
     """Send dead letters to their topics of origin as new messages; all groups receive them there.
@@ -129,7 +130,7 @@ async def redrive_dead_letters(
     """
     if request.filter is not None:
         check_order(request.filter.since, request.filter.until, pointer="/body/filter/since")
-    stretch = _stretch(dead_letters, group, request.cursor, "/body/cursor")
+    stretch = _stretch(dead_letters, absence, group, request.cursor, "/body/cursor")
     if request.before_id is not None:
         end = request.before_id if stretch.end is None else min(stretch.end, request.before_id)
         stretch = stretch._replace(end=end)
@@ -146,11 +147,14 @@ def _cursor(following: Stretch | None) -> str | None:
     return None if following is None else encode_cursor(".".join(map(str, following)))
 
 
-def _stretch(letters: DeadLetters, group: str, cursor: str | None, pointer: str) -> Stretch:
+def _stretch(
+    letters: DeadLetters, absence: Absence, group: str, cursor: str | None, pointer: str
+) -> Stretch:
     """Return the stretch with which a page begins.
 
     Raises:
         ValidationError: The cursor is not one of this list, or its letters are gone.
+        NotMasterError, NotMasterForSureError: They are gone here; only the master knows.
     """
     text = decode_cursor(cursor, pointer)
     if text is None:
@@ -162,6 +166,7 @@ def _stretch(letters: DeadLetters, group: str, cursor: str | None, pointer: str)
         raise ValidationError.at(pointer, detail)
     stretch = Stretch(*map(int, parts))
     if not letters.continues(group, stretch):
+        absence.check(is_found=False)  # a standby may not have copied yet that they began
         raise ValidationError.at(
             pointer,
             "other dead letters have the ids of this cursor by now: the group's were deleted, or "
