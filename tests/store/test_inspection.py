@@ -75,7 +75,7 @@ async def test_a_file_in_the_place_of_the_store_is_a_fault(tmp_path: Path) -> No
 async def test_a_store_says_how_it_was_closed(directory: Path) -> None:
     [orderly] = checked(directory)
     assert orderly.kind == "ok"
-    assert "has a log in 1 files, from log offset 0 to " in orderly.text
+    assert "has a log in 1 file, from log offset 0 to " in orderly.text
     assert orderly.text.endswith("it was closed in order")
 
     (directory / "abort").write_text("")

@@ -137,7 +137,9 @@ async def redrive_letters(person: Stranger, shop: Shop) -> None:
     await person.type("20", into="Letters a second, at most")
     word = str(LETTERS)
     await person.type(word, into="To confirm, type the number of letters: %(count)s", count=word)
-    await person.push("Redrive %(count)s dead letters", count=word)
+    await person.push(
+        "Redrive %(count)s dead letter", plural="Redrive %(count)s dead letters", count=LETTERS
+    )
     await person.read("Redriven", word)
     held = await _letters(shop.client)
     assert sum(one.letter.redriven_at is not None for one in held) == LETTERS

@@ -100,9 +100,17 @@ class Stranger:
         await self._click_object(found["result"]["objectId"], text, is_leaving=True)
         self._note("open_row", text, seconds=_CLICKED + LOOK_SECONDS)
 
-    async def push(self, text: str, **values: object) -> None:
-        """Push a button that sends a form; a *text* of the pages is translated."""
-        name = self._said(text, values)
+    async def push(self, text: str, *, plural: str = "", count: int = 1) -> None:
+        """Push a button that sends a form; a *text* of the pages is translated.
+
+        Args:
+            text: The button's, for one thing if it names several.
+            plural: The text for several things; empty: it names none.
+            count: The number of things.
+        """
+        name = self._said(text)
+        if plural:
+            name = self._texts.ngettext(text, plural, count) % {"count": count}
         await self._click("button", name, is_leaving=True)
         self._note("push", name, seconds=_CLICKED + LOOK_SECONDS)
 

@@ -154,7 +154,7 @@ def test_the_second_one_changes_nothing_and_is_shown_the_new_row(
     world.put()
     world.replicas[2].status = None
 
-    def be_first(_question: str) -> bool:
+    async def be_first(_question: str) -> bool:
         world.put(epoch=8, in_sync=(1, 2))
         return True
 

@@ -121,7 +121,7 @@ async def test_metrics_keep_the_last_success_whatever_the_files_are_named(tmp_pa
         first = metrics.read_text()
         await command(*words, tmp_path / "monday.parquet", code=1)
         second = metrics.read_text()
-        await command(*words, tmp_path / "tuesday.ndjson", "--query", "http://127.0.0.1:1", code=1)
+        await command(*words, tmp_path / "tuesday.ndjson", "--query", "http://127.0.0.1:1", code=75)
         third = metrics.read_text()
         refused = await command(
             *("export", "orders", "--to", tmp_path / "x.ndjson"),
@@ -344,21 +344,21 @@ async def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "said", "code"),
     [
-        (["orders", "--to", "orders.csv"], "expected a file name that ends in"),
-        (["no-such-topic", "--to", "x.ndjson"], "no-such-topic"),
-        (["orders", "--to", "x.ndjson", "--columns", "colour"], "unknown column 'colour'"),
-        (["orders", "--to", "x.ndjson", "--query", "http://127.0.0.1:1"], "127.0.0.1:1"),
-        (["orders", "--to", "no-such-directory/x.ndjson"], "no-such-directory"),
+        (["orders", "--to", "orders.csv"], "expected a file name that ends in", 1),
+        (["no-such-topic", "--to", "x.ndjson"], "no-such-topic", 1),
+        (["orders", "--to", "x.ndjson", "--columns", "colour"], "unknown column 'colour'", 1),
+        (["orders", "--to", "x.ndjson", "--query", "http://127.0.0.1:1"], "127.0.0.1:1", 75),
+        (["orders", "--to", "no-such-directory/x.ndjson"], "no-such-directory", 1),
     ],
 )
 async def test_what_cannot_be_exported_is_said_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str, code: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     async with exporting(tmp_path, 3) as (command, _):
-        refused = await command("export", *arguments, code=1)
+        refused = await command("export", *arguments, code=code)
 
     assert said in refused
     assert len(refused.splitlines()) == 1
@@ -470,11 +470,11 @@ async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_aske
     file, parts = tmp_path / "orders.ndjson", tmp_path / "orders.ndjson.parts"
     async with exporting(tmp_path, 30) as (command, service):
         service.holders.names = ["broker-a", "broker-z"]
-        refused = await command("export", "orders", "--to", file, code=1)
+        refused = await command("export", "orders", "--to", file, code=75)
         is_there = file.exists() or parts.exists()
         said = await command("export", "orders", "--to", file, "--allow-incomplete")
         none = await command(
-            "export", "parcels", "--to", tmp_path / "none.ndjson", "--allow-incomplete", code=1
+            "export", "parcels", "--to", tmp_path / "none.ndjson", "--allow-incomplete", code=75
         )
 
     assert "broker-z" in refused
@@ -489,7 +489,7 @@ async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_aske
 async def test_without_a_query_service_it_is_said_how_to_have_one(tmp_path: Path) -> None:
     async with in_process_cluster(tmp_path, brokers=0) as cluster:
         command = CommandLine(cluster.namesrv_urls[0])
-        refused = await command("export", "orders", "--to", tmp_path / "x.ndjson", code=1)
+        refused = await command("export", "orders", "--to", tmp_path / "x.ndjson", code=75)
 
     assert "no query service is known" in refused
     assert "ERUCA_QUERY_URLS" in refused

@@ -230,7 +230,7 @@ async def test_a_time_is_chosen_by_mouse_and_by_keyboard_and_its_messages_are_sh
     await page.wait_for(f"document.getElementById('since').value > {whole!r}")
     half = await page.evaluate("document.getElementById('edge-from').value")
     assert half == "30"
-    assert "1 messages" in await page.text("[data-chosen]")
+    assert "Chosen messages: 1" in await page.text("[data-chosen]")
 
     await page.evaluate("document.getElementById('edge-from').focus(); 0")
     arrow = {"key": "ArrowRight", "code": "ArrowRight", "windowsVirtualKeyCode": 39}

@@ -63,7 +63,7 @@ class Cold:
 
 class Store:
     def __init__(self) -> None:
-        self.queues = Queues()
+        self.places = Queues()
         self.cold = Cold()
 
 
@@ -118,7 +118,7 @@ def test_every_message_is_summed_once_or_counted_as_unsized(steps: list[tuple[An
             else:
                 taken = ()
                 if what == "delete":
-                    store.queues.lowest = max(store.queues.lowest, given_[0])
+                    store.places.lowest = max(store.places.lowest, given_[0])
                 elif what == "settle":
                     await told.settle()
                 else:
@@ -140,7 +140,7 @@ def test_every_message_is_summed_once_or_counted_as_unsized(steps: list[tuple[An
             assert size == possible
         else:
             assert size < possible
-        assert all(asked <= 3 for asked in store.queues.asked)
+        assert all(asked <= 3 for asked in store.places.asked)
 
     asyncio.run(run())
 
@@ -221,9 +221,9 @@ def test_readers_do_not_wait_for_sums_that_are_late_already(
 def test_a_queue_that_cannot_be_read_has_no_bytes_and_others_have() -> None:
     told, store = made()
     told.committed(GROUP, QUEUES[0], 0, 5)
-    store.queues.is_broken = True
+    store.places.is_broken = True
     asyncio.run(told.settle())
-    store.queues.is_broken = False
+    store.places.is_broken = False
     told.committed(GROUP, QUEUES[0], 5, 6)
     asyncio.run(told.settle())
 
