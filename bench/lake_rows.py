@@ -12,9 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 
@@ -22,17 +21,12 @@ from bench.batches import TOPIC
 from bench.read_model import until_read
 from bench.report import Report
 from bench.spark_messages import fill_topic
-from bench.spark_process import SparkProcess, spark_process
+from bench.spark_process import best_of, spark_process
 from eruca_deploy.cluster import LocalCluster
 
 _ROUNDS: Final = 3
 _SECONDS: Final = 600.0
 _ICEBERG: Final = "iceberg:lake.db.table"
-
-
-class _Measured(NamedTuple):
-    rate: float  # rows per second
-    cpu: float  # microseconds a row
 
 
 def run(report: Report, rows: int) -> None:
@@ -51,20 +45,16 @@ async def _run(report: Report, rows: int) -> None:
 
 
 def _measure(report: Report, directory: Path, url: str, rows: int) -> None:
-    best: dict[str, _Measured] = {}
     with spark_process(None) as spark:
         spark.run(_jobs(directory / "warm", url)["Parquet"])
-        for number in range(_ROUNDS):
-            for name, job in _jobs(directory / str(number), url).items():
-                measured = _measured(spark, job, rows)
-                known = best.get(name, measured)
-                best[name] = _Measured(max(known.rate, measured.rate), min(known.cpu, measured.cpu))
+        rounds = (_jobs(directory / str(number), url) for number in range(_ROUNDS))
+        best = best_of(spark, rounds, rows)
     for name, (rate, cpu) in best.items():
         report.figure(
             f"export into {name}", f"{rate / 1e3:.0f} k rows/s, {cpu:.1f} µs of CPU a row"
         )
     for name, ratio in (("Delta Lake", "lake-delta"), ("Iceberg", "lake-iceberg")):
-        report.ratio(ratio, best[name].rate / best["Parquet"].rate)
+        report.ratio(ratio, best[name].rows / best["Parquet"].rows)
     _nothing(report, directory / str(_ROUNDS - 1), url)
 
 
@@ -89,12 +79,6 @@ def _catalogue(directory: Path) -> dict[str, str]:
         "uri": f"sqlite:///{directory}/catalogue.db",
         "warehouse": directory.as_uri(),
     }
-
-
-def _measured(spark: SparkProcess, job: Mapping[str, Any], rows: int) -> _Measured:
-    before = spark.cpu_seconds()
-    seconds = spark.run(job)
-    return _Measured(rows / seconds, (spark.cpu_seconds() - before) / rows * 1e6)
 
 
 def _nothing(report: Report, directory: Path, url: str) -> None:

@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 
 from bench.batches import TOPIC
 from bench.report import Report
 from bench.spark_messages import fill_topic
-from bench.spark_process import SparkProcess, spark_process
+from bench.spark_process import SparkProcess, best_of, spark_process
 from eruca_deploy.cluster import LocalCluster
 
 _SEGMENT_BYTES: Final = 64 * 1024 * 1024  # so that a million messages are several tasks
 _ROUNDS: Final = 3
 _SECONDS: Final = 600.0
-
-
-class _Measured(NamedTuple):
-    rate: float  # rows per second
-    cpu: float  # microseconds a row
 
 
 def run(report: Report, rows: int) -> None:
@@ -62,19 +56,8 @@ def _measure(report: Report, spark: SparkProcess, store: Path, directory: Path, 
         "segments to nothing": {**segments, "to": "nothing"},
         "Parquet to nothing": {**parquet, "to": "nothing"},
     }
-    best: dict[str, _Measured] = {}
-    for _ in range(_ROUNDS):
-        for name, job in jobs.items():
-            measured = _measured(spark, job, rows)
-            known = best.get(name, measured)
-            best[name] = _Measured(max(known.rate, measured.rate), min(known.cpu, measured.cpu))
+    best = best_of(spark, [jobs] * _ROUNDS, rows)
     for name, (rate, cpu) in best.items():
         report.figure(name, f"{rate / 1e3:.0f} k rows/s, {cpu:.1f} µs of CPU a row")
-    copied = best["segments to Parquet"].rate / best["Parquet to Parquet"].rate
+    copied = best["segments to Parquet"].rows / best["Parquet to Parquet"].rows
     report.ratio("segments-copy", copied)
-
-
-def _measured(spark: SparkProcess, job: Mapping[str, Any], rows: int) -> _Measured:
-    before = spark.cpu_seconds()
-    seconds = spark.run(job)
-    return _Measured(rows / seconds, (spark.cpu_seconds() - before) / rows * 1e6)

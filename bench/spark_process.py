@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,13 @@ class Peak(NamedTuple):
     jvm: float  # resident
     worker: float  # of the largest Python worker; Spark chooses their number
     service: float  # resident, including its workers
+
+
+class Rate(NamedTuple):
+    """The speed of a job, and its cost in all of Spark's processes."""
+
+    rows: float  # a second
+    cpu: float  # microseconds a row
 
 
 class SparkProcess:
@@ -98,6 +105,21 @@ class SparkProcess:
                 continue
         of_service = sum(its.memory_info().rss for its in service_processes(service))
         return Peak(jvm / _MIB, worker / _MIB, of_service / _MIB)
+
+
+def best_of(
+    spark: SparkProcess, rounds: Iterable[Mapping[str, Mapping[str, Any]]], rows: int
+) -> dict[str, Rate]:
+    """Run the jobs of each round in turns; return the best of each, by its name."""
+    best: dict[str, Rate] = {}
+    for jobs in rounds:
+        for name, job in jobs.items():
+            before = spark.cpu_seconds()
+            seconds = spark.run(job)
+            its = Rate(rows / seconds, (spark.cpu_seconds() - before) / rows * 1e6)
+            known = best.get(name, its)
+            best[name] = Rate(max(known.rows, its.rows), min(known.cpu, its.cpu))
+    return best
 
 
 def peak_of(seen: list[Peak]) -> Peak:

@@ -8,7 +8,6 @@ from datetime import date
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -16,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from eruca.exporting.columns import COLUMNS
 from eruca.exporting.errors import OptionError
-from eruca.exporting.ranges import Queue, Range
+from eruca.exporting.ranges import Queue
 from eruca_spark.bodies.json_bodies import inferred_schema
 from eruca_spark.bodies.schema import BodySchema, stored_schema
 from eruca_spark.export import LakeExported, run_export
@@ -26,8 +25,7 @@ from eruca_spark.lake_files import LocalFiles
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintenance
 from eruca_spark.reports.audit import audit_report
-from support import export_service
-from support.export_service import ExportService
+from support.export_service import Bodies, ExportService
 
 SCHEMA = BodySchema({"amount": "int", "name": "string", "tags": "array<string>"})
 MISFITS = {
@@ -52,7 +50,6 @@ ODD = {
     10: (b'{"amount": 1, "name": "]", "other": [[], [{}]]}', 1, "]"),
     6: (b'\n\t {"name": 12, "amount": 1}\r\n', 1, "12"),
 }
-Bodies = Callable[[int], bytes]
 
 
 def good(offset: int) -> bytes:
@@ -63,23 +60,6 @@ def mixed(offset: int) -> bytes:
     if offset in MISFITS:
         return MISFITS[offset][0]
     return ODD[offset][0] if offset in ODD else good(offset)
-
-
-@pytest.fixture
-def bodies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bodies], None]:
-    """Return a function that sets the bodies of the service's messages."""
-    batch_of = export_service.batch_of
-
-    def use(body_of: Bodies) -> None:
-        def made(one: Range, columns: list[str]) -> pa.RecordBatch:
-            batch = batch_of(one, columns)
-            number = batch.schema.get_field_index("body")
-            texts = pa.array([body_of(offset) for offset in range(one.start, one.end)], pa.binary())
-            return batch if number < 0 else batch.set_column(number, "body", texts)
-
-        monkeypatch.setattr(export_service, "batch_of", made)
-
-    return use
 
 
 def export(

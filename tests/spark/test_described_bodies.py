@@ -13,14 +13,12 @@ from typing import Any
 import duckdb
 import fastavro
 import polars as pl
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from pyspark.sql import SparkSession
 
 from eruca.exporting.errors import OptionError
-from eruca.exporting.ranges import Range
 from eruca_spark.bodies.given import given_bodies
 from eruca_spark.bodies.schema import BodySchema, stored_schema
 from eruca_spark.export import LakeExported, run_export
@@ -28,11 +26,8 @@ from eruca_spark.lake import Lake, read_lake
 from eruca_spark.lake_files import LocalFiles
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintenance
-from support import export_service
-from support.export_service import ExportService
+from support.export_service import Bodies, ExportService
 from support.protobuf_files import add_field, message_class, shop_file
-
-Bodies = Callable[[int], bytes]
 
 AT = datetime(2026, 11, 28, 8, 30, 0, 123_456, tzinfo=UTC)
 ORDER: dict[str, Any] = {
@@ -119,23 +114,6 @@ FOREIGN: dict[int, bytes] = {
     11: avro(11)[:-3],
     13: avro(13) + b"\x00",
 }
-
-
-@pytest.fixture
-def bodies(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bodies], None]:
-    """Return a function that sets the bodies of the service's messages."""
-    batch_of = export_service.batch_of
-
-    def use(body_of: Bodies) -> None:
-        def made(one: Range, columns: list[str]) -> pa.RecordBatch:
-            batch = batch_of(one, columns)
-            number = batch.schema.get_field_index("body")
-            texts = pa.array([body_of(offset) for offset in range(one.start, one.end)], pa.binary())
-            return batch if number < 0 else batch.set_column(number, "body", texts)
-
-        monkeypatch.setattr(export_service, "batch_of", made)
-
-    return use
 
 
 @pytest.fixture

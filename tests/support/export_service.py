@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
@@ -36,6 +36,10 @@ class Refusal(NamedTuple):
     status: int
     code: str
     retry_after: int | None = None
+
+
+Bodies: TypeAlias = Callable[[int], bytes]
+"""Returns the body of the message at a queue offset."""
 
 
 @dataclass(slots=True)
