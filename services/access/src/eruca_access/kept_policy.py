@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from eruca.contract.access import PolicyDocument
-from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis.whole_files import replace_file
 
 
 class DamagedPolicyError(Exception):
@@ -76,15 +75,7 @@ def write_kept(path: Path, kept: KeptPolicy) -> None:
         "sha256": _checksum(kept.version, policy),
         "policy": policy,
     }
-    make_directory(path.parent)
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)  # never write through a link that somebody left there
-    with open(new, "x", encoding="utf-8", opener=private) as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    sync_directory(path.parent)
+    replace_file(path, json.dumps(content).encode())
 
 
 def _checksum(version: str, policy: object) -> str:

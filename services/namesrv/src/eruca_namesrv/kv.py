@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
-from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis.directories import make_directory
 from eruca_chassis.file_lock import FileLock, FileLockedError
 from eruca_chassis.finishing import finished
 from eruca_chassis.start import StartError
+from eruca_chassis.whole_files import replace_file
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"  # topic → "broker-a:4;broker-b:4"
 
@@ -182,12 +182,5 @@ def _make(path: Path) -> _Table:
 
 
 def _write(path: Path, table: _Table) -> None:
-    make_directory(path.parent)
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)  # never write through a link that somebody left there
-    with open(new, "x", encoding="utf-8", opener=private) as file:
-        json.dump({_ROOT: table}, file, ensure_ascii=False, indent=1, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    sync_directory(path.parent)  # or a crash could bring the old file back
+    text = json.dumps({_ROOT: table}, ensure_ascii=False, indent=1, sort_keys=True)
+    replace_file(path, text.encode())

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
 from eruca.contract.errors import ArbiterUnavailableError
-from eruca_chassis.directories import make_directory, private
+from eruca_chassis.directories import make_directory
 from eruca_chassis.finishing import finished
+from eruca_chassis.whole_files import replace_file
 from eruca_controller.core.rows import GroupRow
-from eruca_controller.store.whole_files import locked, replace_file
+from eruca_controller.store.locked_files import append_line, locked
 
 _FIX: Final = "set ERUCA_CONTROLLER_FILE to a file that this process may read and write"
 
@@ -116,12 +116,12 @@ class FileGroups:
             if expected != (None if current is None else current.version):
                 return False
             if current is not None:
-                self._append(current)
+                append_line(self._history_path, current.to_text())
             if row.number % self._history_count_max == 0:
                 self._shorten(rows)
             rows[row.broker_name] = row
             kept = {name: json.loads(rows[name].to_text()) for name in sorted(rows)}
-            replace_file(self._path, json.dumps(kept, indent=1))
+            replace_file(self._path, json.dumps(kept, indent=1).encode())
         return True
 
     def _load(self) -> dict[str, GroupRow]:
@@ -139,17 +139,9 @@ class FileGroups:
             return
         yield from map(GroupRow.from_text, lines[:-1])
 
-    def _append(self, row: GroupRow) -> None:
-        with open(self._history_path, "ab+", opener=private) as file:
-            file.seek(0)
-            end = file.read().rfind(b"\n") + 1
-            file.truncate(end)  # what a crash left behind it is half a line
-            file.write(f"{row.to_text()}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-
     def _shorten(self, rows: dict[str, GroupRow]) -> None:
         """Drop what is too old: each group's history has then as many entries as are kept."""
         oldest = {name: row.number - self._history_count_max for name, row in rows.items()}
         kept = [row for row in self._replaced() if row.number > oldest.get(row.broker_name, 0)]
-        replace_file(self._history_path, "".join(f"{row.to_text()}\n" for row in kept))
+        text = "".join(f"{row.to_text()}\n" for row in kept)
+        replace_file(self._history_path, text.encode())

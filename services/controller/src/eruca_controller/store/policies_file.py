@@ -8,17 +8,16 @@ the next swap cuts it off.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from eruca.contract.errors import ArbiterUnavailableError
-from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis.directories import make_directory, sync_directory
 from eruca_chassis.file_states import FileState, state_of
 from eruca_chassis.finishing import finished
 from eruca_controller.core.policies import PolicyRow
-from eruca_controller.store.whole_files import locked
+from eruca_controller.store.locked_files import append_line, locked
 
 _FIX: Final = "make the directory of ERUCA_CONTROLLER_FILE one that this process may write to"
 
@@ -86,12 +85,7 @@ class FilePolicies:
             if expected != (None if current is None else current.version):
                 return False
             make_directory(self._path.parent)
-            with open(self._path, "ab+", opener=private) as file:
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-                file.write(f"{row.to_text()}\n".encode())
-                file.flush()
-                os.fsync(file.fileno())
+            append_line(self._path, row.to_text())
             sync_directory(self._path.parent)
         return True
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis import whole_files
 
 logger = structlog.get_logger(__name__)
 
@@ -41,31 +41,18 @@ def read_file(path: Path, size_max: int) -> bytes:
 
 
 def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bool = True) -> None:
-    """Put files into *directory*, which is created on demand; *contents* is by file name.
+    """Replace files of *directory* as :func:`eruca_chassis.whole_files.replace_files` does.
 
-    Each file replaces its predecessor completely or not at all, even if the power fails. A
-    directory in a file's place is moved aside: it is not ours, and would block the file for ever.
+    A directory in a file's place is moved aside: it is not ours, and would block the file for ever.
 
     Raises:
         OSError: A file could not be written; it and the later ones keep their predecessors.
     """
-    make_directory(directory)
-    for name, content in contents.items():
-        path = directory / name
-        temporary = path.with_name(f"{name}.new")
-        for place in (path, temporary):
+    for name in contents:
+        for place in (directory / name, directory / f"{name}.new"):
             if place.is_dir() and not place.is_symlink():
                 _move_aside(place)
-        # Always a new file: the existing one may be a link to elsewhere, or belong to another user.
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "xb", opener=private) as file:
-            file.write(content)
-            file.flush()
-            if durably:
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    if durably:
-        sync_directory(directory)
+    whole_files.replace_files(directory, contents, durably=durably)
 
 
 def _move_aside(path: Path) -> None:

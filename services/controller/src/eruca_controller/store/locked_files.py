@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, by one process at a time."""
+"""Files that several processes change, one at a time, and lines that are only added to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis.directories import make_directory, private
 from eruca_chassis.file_lock import FileLock, FileLockedError
 
 LOCK_SECONDS: Final = 5.0  # a change takes milliseconds; longer means that its process is stuck
@@ -39,13 +39,14 @@ def locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Replace the file at *path*, durably: after a crash it is the old one or the new one."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)  # never write through a link that somebody left there
-    with open(new, "x", encoding="utf-8", opener=private) as file:
-        file.write(text)
+def append_line(path: Path, line: str) -> None:
+    """Append *line* to the file at *path* and flush it; first cut off half a line of a crash.
+
+    The name of a file that this creates is durable once the caller has flushed the directory.
+    """
+    with open(path, "ab+", opener=private) as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(f"{line}\n".encode())
         file.flush()
         os.fsync(file.fileno())
-    new.replace(path)
-    sync_directory(path.parent)  # or a crash could bring the old file back
