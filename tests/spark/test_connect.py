@@ -76,5 +76,5 @@ def seen_by_client(
         output, _ = driver.communicate(timeout=CLIENT_SECONDS)
     server = (directory / "connect-server.txt").read_text()[-4_000:]
     assert driver.returncode == 0, output + server
-    seen: dict[str, Any] = json.loads(output.splitlines()[-1])
+    seen: dict[str, Any] = json.loads((directory / connect_driver.SEEN).read_text())
     return seen

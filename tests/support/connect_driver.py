@@ -1,4 +1,4 @@
-"""A client of Spark Connect that reads and writes topics, and prints what it has seen as JSON.
+"""A client of Spark Connect that reads and writes topics, and leaves what it has seen as JSON.
 
 ``python connect_driver.py REMOTE QUERY_URL NAMESRVS FROM TO DIRECTORY [--registers]``
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -18,9 +18,11 @@ from pyspark.sql import functions as f
 
 from eruca_spark.session import register_source
 
+SEEN: Final = "seen.json"  # in DIRECTORY; not its output, to which Spark writes, too
+
 
 def run(*, remote: str, url: str, namesrvs: str, source: str, target: str, directory: str) -> None:
-    """Read the topic *source*, write to the topic *target*, and print what came of it."""
+    """Read the topic *source*, write to the topic *target*; leave what was seen in *directory*."""
     spark = SparkSession.builder.remote(remote).getOrCreate()
     if "--registers" in sys.argv:
         register_source(spark)
@@ -61,7 +63,7 @@ def run(*, remote: str, url: str, namesrvs: str, source: str, target: str, direc
         seen.setdefault("batches", []).append(len(list(commits)))
 
     seen["errors"] = [_error(spark, options) for options in ({"topic": "no-such"}, {"topc": "a"})]
-    print(json.dumps(seen))  # noqa: T201
+    (Path(directory) / SEEN).write_text(json.dumps(seen))
 
 
 def _error(spark: SparkSession, options: dict[str, str]) -> str:

@@ -33,11 +33,12 @@ SETTINGS: Final = {
     "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.executor.extraJavaOptions": QUICK_JAVA,
 }
+SEEN: Final = "seen.json"  # not its output, to which Java and Spark write, too
 LATE: Final = "order 1500"  # the body of the row at which the first attempt stops
 
 
 def run(*, master: str, url: str, namesrvs: str, source: str, target: str, directory: str) -> None:
-    """Read and write under speculation, and print the numbers of rows as JSON."""
+    """Read and write under speculation; leave the numbers of rows in *directory*."""
     with spark_session("speculating", master, SETTINGS) as spark:
         reader = spark.read.format("eruca").options(
             url=url,
@@ -51,7 +52,8 @@ def run(*, master: str, url: str, namesrvs: str, source: str, target: str, direc
         writer = copied.write.format("eruca").mode("append")
         writer.options(namesrv=namesrvs, topic=target).save()
         places = {(row.broker_name, row.queue_id, row.queue_offset) for row in read}
-        print(json.dumps({"read": len(read), "distinct": len(places)}))  # noqa: T201
+        seen = {"read": len(read), "distinct": len(places)}
+        (Path(directory) / SEEN).write_text(json.dumps(seen))
 
 
 def with_straggler(rows: DataFrame, meeting: Path) -> DataFrame:
