@@ -311,15 +311,15 @@ async def test_a_run_that_is_not_in_memory_is_read_first(
 async def test_a_fetch_whose_sequence_ends_while_its_run_is_read_gets_none(
     term: Term, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = ColdFiles(monkeypatch)
     fetch = Fetch(TWO, 1, 0, 0, 0.0, 1 << 20)
     term.feed.acknowledge(fetch)
+    files = ColdFiles(monkeypatch)
     count = term.feed.sequence_count(fetch)
     with pytest.raises(PostponedError):
         term.feed.run(fetch, count)
     files.let_read()
     later = Fetch(TWO, 1, 0, 0, 0.0, 1 << 20)
-    term.feed.acknowledge(later)
+    await in_the_end(lambda: term.feed.acknowledge(later))
 
     assert term.feed.run(fetch, count).pieces == []
     its_count = term.feed.sequence_count(later)
@@ -327,6 +327,28 @@ async def test_a_fetch_whose_sequence_ends_while_its_run_is_read_gets_none(
     copied = b"".join(run.pieces)
     assert copied
     assert copied == b"".join(term.store.log.pieces(0, len(copied)))
+
+
+async def test_an_acknowledgement_of_what_left_memory_long_ago_reads_it_first(
+    term: Term, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = store.log_max_offset
+    sending = asyncio.ensure_future(send(store, b"x"))
+    await until(lambda: store.durable_offset > early)
+    term.fetch(TWO)
+    await sending
+    term.prove(THREE)
+    files = ColdFiles(monkeypatch)
+    fetch = Fetch(THREE, 1, early, 0, 0.0, 1 << 20)
+    with pytest.raises(PostponedError):
+        term.feed.acknowledge(fetch)
+    assert dict(term.feed.copies.held)[THREE] == 0, "nothing is noted"
+    files.let_read()
+
+    await in_the_end(lambda: term.feed.acknowledge(fetch))
+
+    assert dict(term.feed.copies.held)[THREE] == early
+    assert (bool(files.reads), store.cold.on_loop_count) == (True, 0)
 
 
 async def test_a_replica_that_is_forgotten_meanwhile_proves_itself_again(term: Term) -> None:

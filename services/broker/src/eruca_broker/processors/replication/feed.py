@@ -266,6 +266,8 @@ class Feed:
             StaleEpochError: It is about another epoch's log; nothing is noted.
             ForeignReplicaError: Its lineage is not proved, or it claims what this log does not
                 have; nothing is noted.
+            PostponedError: What tells whether a record ends there is not in memory; nothing is
+                noted. A replica that copies from the tier acknowledges what this log had long ago.
         """
         self._check_term(fetch.epoch)
         store, end, acknowledged = self._store, self._store.log_max_offset, fetch.acknowledged
@@ -277,7 +279,8 @@ class Feed:
             raise ForeignReplicaError(str(error), fix="prove the replica's lineage") from error
         follower = self._followers[fetch.member]
         is_known = acknowledged == end or acknowledged in follower.given
-        if not is_known and not store.log.is_boundary(acknowledged):
+        is_boundary = partial(store.log.is_boundary, acknowledged)
+        if not is_known and not store.cold.attempt(f"replica {fetch.member}", is_boundary):
             raise ForeignReplicaError(
                 f"replica {fetch.member} holds records up to {acknowledged}, but no record of the "
                 "master ends there, or a group of records does not",
@@ -344,8 +347,7 @@ class Feed:
         pieces: list[memoryview] = []
         if may_have_run and begin != end:
             read = partial(self._read, begin, end, fetch, is_doubtful=follower.is_doubtful)
-            reader = f"replica {fetch.member}"
-            pieces = store.cold.attempt(reader, read, ahead=AHEAD_SIZE)
+            pieces = store.cold.attempt(f"replica {fetch.member}", read, ahead=AHEAD_SIZE)
             follower.is_doubtful = False
         number = self._lease.answering(fetch.member, self._clock.boottime())
         if may_have_run:
