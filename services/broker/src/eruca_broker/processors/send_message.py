@@ -245,7 +245,8 @@ class Sender:
         if not wanted.created_at:
             return False
         told = partial(self._appended, started, batch.count, done)
-        self._store.append_then(batch, None, told)
+        # If there are several, readers come first: they would wait for all the answers.
+        self._store.append_then(batch, None, told, is_answered_first=batch.count == 1)
         return True
 
     def send(  # noqa: PLR0917 - as above
@@ -353,11 +354,10 @@ class Sender:
 
     def single_receipts_of(self, appended: Appended) -> list[bytes]:
         """Return the receipts for the senders of single records that were appended together."""
-        batch = appended.batch
-        receipt = msgspec.structs.replace(self.receipt_of(appended), count=1)
-        encoded = _ENCODER.encode(receipt)
+        batch, receipt = appended.batch, self.receipt_of(appended)
         if batch.count == 1:
-            return [encoded]
+            return [_ENCODER.encode(receipt)]
+        encoded = _ENCODER.encode(msgspec.structs.replace(receipt, count=1))
         place = b'"queue_offset":%d,"log_offset":%d,'
         first = place % (receipt.queue_offset, receipt.log_offset)
         before, found, after = encoded.replace(b"%", b"%%").partition(first)
@@ -458,7 +458,9 @@ class Sender:
             if isinstance(outcome, ErucaError):
                 done(outcome)
                 return
-            self._count(started, *(appended.batch for appended in outcome))
+            self._count(
+                self._clock.monotonic() - started, *(appended.batch for appended in outcome)
+            )
             done(StoredLater(later, outcome))
 
         append = partial(self._store.append_group_then, later.batches, born_host, told)
@@ -502,12 +504,12 @@ class Sender:
     def _appended(
         self, started: float, request_count: int, done: Sent, outcome: Appended | ErucaError
     ) -> None:
-        if isinstance(outcome, Appended):
-            self._count(started, outcome.batch, request_count=request_count)
-        done(outcome)
-
-    def _count(self, started: float, *batches: Batch, request_count: int = 1) -> None:
         seconds = self._clock.monotonic() - started
+        done(outcome)
+        if isinstance(outcome, Appended):  # counted while the client goes on
+            self._count(seconds, outcome.batch, request_count=request_count)
+
+    def _count(self, seconds: float, *batches: Batch, request_count: int = 1) -> None:
         counts = self.counts
         counts.requests += request_count
         for batch in batches:

@@ -295,14 +295,23 @@ class MessageStore:
         """
         return self._writer.appended(batch, born_host)
 
-    def append_then(self, batch: Batch, born_host: Host | None, done: Done) -> None:
+    def append_then(
+        self, batch: Batch, born_host: Host | None, done: Done, *, is_answered_first: bool = False
+    ) -> None:
         """Append a batch as :meth:`append` does, but call *done* with the outcome.
+
+        Args:
+            batch: The batch.
+            born_host: The peer's address; None: each record has its own already.
+            done: Called once.
+            is_answered_first: Whether *done* does nothing but answer a client, and may therefore be
+                called before readers see the batch. The client's next request comes after that.
 
         Raises:
             ErucaError: Writes are refused now, or the batch is too large; nothing has changed, and
                 *done* is not called.
         """
-        self._writer.append(batch, born_host, done)
+        self._writer.append(batch, born_host, done, is_answered_first=is_answered_first)
 
     def announce(self, append: Callable[[], None]) -> None:
         """Call *append* before the next batch is appended, or at the end of this tick.

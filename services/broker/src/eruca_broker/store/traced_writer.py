@@ -61,10 +61,16 @@ class TracedWriter(Writer):
         self._unpublished: deque[_Mark] = deque(maxlen=MARKS_MAX)
 
     def append(
-        self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
+        self,
+        batch: Batch,
+        born_host: Host | None,
+        done: Done | None,
+        *,
+        event: Event | None = None,
+        is_answered_first: bool = False,
     ) -> None:
         """Accept a batch, and note for whom."""
-        super().append(batch, born_host, done, event=event)
+        super().append(batch, born_host, done, event=event, is_answered_first=is_answered_first)
         self.note_origin()
 
     def append_group(

@@ -11,6 +11,7 @@ An append goes through the stages of :data:`.log.appended.APPEND`; each has one 
     confirmed   confirm()         so it is at every member of the in-sync set; at once in a broker
                                   without replicas
     published   thereafter        projections fed, events folded, pulls woken, senders answered
+                                  (the sender of a lone record first)
 
 A batch becomes visible only when it is confirmed, so no consumer reads a message that a crash, or
 the loss of this machine, may lose. :meth:`Writer.confirm` never divides a batch, nor batches that
@@ -262,9 +263,24 @@ class Writer:
         return gather
 
     def append(
-        self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
+        self,
+        batch: Batch,
+        born_host: Host | None,
+        done: Done | None,
+        *,
+        event: Event | None = None,
+        is_answered_first: bool = False,
     ) -> None:
         """Accept a batch; call *done* when it is published, or when it has failed.
+
+        Args:
+            batch: The batch.
+            born_host: The peer's address; None: each record has its own already.
+            done: Called once.
+            event: The event that the batch contains.
+            is_answered_first: Whether *done* does nothing but answer a client. If nothing else is
+                published with the batch, it is then called before the projections are fed: the
+                client goes on meanwhile. Its next request, as any other, comes behind all of that.
 
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
@@ -278,7 +294,8 @@ class Writer:
         if not self._log.fits(batch.size):
             self.next_offset(batch.topic, batch.queue_id)  # raises before anything has changed
             self._roll(batch.size)
-        self._accept(batch, born_host, done, event)
+        appended = self._accept(batch, born_host, done, event)
+        appended.is_answered_first = is_answered_first
 
     def appended(
         self, batch: Batch, born_host: Host | None, *, event: Event | None = None
@@ -779,6 +796,8 @@ class Writer:
         move(published, Act.PUBLISH)
         visible_offset = published[-1].end_offset
         assert visible_offset <= self.durable_offset, "visible before it is as promised"
+        if len(published) == 1 and published[0].is_answered_first:
+            published[0].settle(published[0])
         self._project(published, visible_offset)
         self.visible_timestamp = max(self.visible_timestamp, published[-1].store_timestamp)
         self._arrived(published)  # last: what it wakes may append, and a snapshot needs all of it

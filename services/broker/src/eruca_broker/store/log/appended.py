@@ -77,6 +77,7 @@ class Appended:
         False  # of a run: its caller waits until it is durable, not until it is visible
     )
     is_foreign: bool = False  # RocketMQ wrote it, before the log's first event
+    is_answered_first: bool = False  # alone in its publication: its caller is told before readers
     stage: Stage = Stage.ACCEPTED
 
     @property
@@ -87,8 +88,9 @@ class Appended:
     def settle(self, outcome: Appended | ErucaError) -> None:
         """Report the outcome to the caller that appended it, once.
 
-        The callback is then dropped. A group's callback refers to its batches: they would keep each
-        other, with their records, until the garbage collector runs.
+        The callback is then dropped, and a second call does nothing. A group's callback refers to
+        its batches: they would keep each other, with their records, until the garbage collector
+        runs.
         """
         stage = self.stage
         is_settled = stage in _SETTLED or (self.is_copied and stage is Stage.DURABLE)
