@@ -46,7 +46,7 @@ async def test_the_sender_of_a_lone_record_is_answered_before_readers(store: Mes
     await answers.all_came()
 
     assert answers.seen == [[]]
-    assert bodies(store) == [b"lone"]  # whoever asks next sees it
+    assert bodies(store) == [b"lone"]  # the next reader sees it
 
 
 @BOTH_MODES

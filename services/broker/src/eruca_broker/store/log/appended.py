@@ -77,7 +77,7 @@ class Appended:
         False  # of a run: its caller waits until it is durable, not until it is visible
     )
     is_foreign: bool = False  # RocketMQ wrote it, before the log's first event
-    is_answered_first: bool = False  # alone in its publication: its caller is told before readers
+    is_answered_first: bool = False  # if published alone: its caller comes before readers
     stage: Stage = Stage.ACCEPTED
 
     @property
