@@ -14,6 +14,7 @@ import httpx
 import pyarrow as pa
 
 from eruca import AsyncClient
+from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.exports import ExportPlan
 from eruca.contract.queries import Missing
 from eruca_chassis.app import ServiceApp
@@ -78,6 +79,7 @@ class Holders:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.is_unreachable = False  # the rows' database
 
     async def missing(
         self,
@@ -89,6 +91,8 @@ class Holders:
     ) -> list[Missing]:
         """Return those that are not present."""
         del topic, from_time, to_time
+        if self.is_unreachable:
+            raise DatabaseUnavailableError("nobody listens")
         return [
             Missing(broker_name=name, reason="broker_unreachable", detail="nobody knows it")
             for name in self.names

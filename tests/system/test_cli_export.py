@@ -486,6 +486,25 @@ async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_aske
     assert len(file.read_text().splitlines()) == 30
 
 
+async def test_brokers_that_nobody_can_know_of_are_left_out_only_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "orders.ndjson"
+    async with exporting(tmp_path, 30) as (command, service):
+        service.holders.is_unreachable = True
+        refused = await command("export", "orders", "--to", file, code=75)
+        unknown = await command("export", "parcels", "--to", file, "--allow-incomplete", code=75)
+        is_there = file.exists()
+        said = await command("export", "orders", "--to", file, "--allow-incomplete")
+
+    assert "database is unreachable" in refused
+    assert "--allow-incomplete" in refused
+    assert "nobody listens" in unknown
+    assert not is_there
+    assert "messages may be missing" in said
+    assert len(file.read_text().splitlines()) == 30
+
+
 async def test_without_a_query_service_it_is_said_how_to_have_one(tmp_path: Path) -> None:
     async with in_process_cluster(tmp_path, brokers=0) as cluster:
         command = CommandLine(cluster.namesrv_urls[0])

@@ -88,19 +88,31 @@ async def test_without_a_name_server_no_list_is_made_up(
     assert refused.json()["retryable"]
 
 
-async def test_without_the_database_no_list_is_made_up(cluster: InProcessCluster) -> None:
+async def test_without_the_database_neither_list_nor_plan_looks_complete(
+    cluster: InProcessCluster,
+) -> None:
     with embedded_server() as server:
         async with queried_by(cluster, server.url) as queried:
-            await create(queried, "orders", broker_name="broker-a")
+            for broker_name in ("broker-a", "broker-b"):
+                await create(queried, "orders", broker_name=broker_name)
             await create(queried, "payments", broker_name="broker-b")
             await queried.caught_up()
             await cluster.take_broker_away("broker-b")
+            known = await queried.get("/v1/exports/orders/plan")
             server.stop()
 
-            refused = await queried.http.get(TARGET)
+            plan = await queried.get("/v1/exports/orders/plan")
+            refusals = [
+                await queried.http.get(target) for target in (TARGET, "/v1/exports/payments/plan")
+            ]
 
             server.start()
 
-    assert refused.status_code == 503
-    assert refused.json()["code"] == "database-unavailable"
-    assert refused.json()["retryable"]
+    gaps = [(one["broker_name"], one["reason"]) for one in known["incomplete"]]
+    assert gaps == [("broker-b", "broker_unreachable")]
+    gaps = [(one["broker_name"], one["reason"]) for one in plan["incomplete"]]
+    assert gaps == [(None, "read_model_unreachable")]
+    assert plan["rows"] == known["rows"] == 1
+    for refused in refusals:
+        assert (refused.status_code, refused.json()["code"]) == (503, "database-unavailable")
+        assert refused.json()["retryable"]

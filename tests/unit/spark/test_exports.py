@@ -315,6 +315,9 @@ def test_a_report_names_the_brokers_that_are_away(service: ExportService) -> Non
     [text] = exports.away(["orders"])
     assert text.startswith("orders: broker-b: ")
 
+    service.away = [None]  # nobody knows of any
+    assert exports.away(["orders"]) == ["orders: nobody knows it"]
+
 
 def test_a_service_that_is_away_is_replaced_by_another(service: ExportService) -> None:
     urls = f"http://127.0.0.1:9;{service.url}"

@@ -226,8 +226,9 @@ class ExportPlan(Answer):
     partitions: list[ExportPartition]
     incomplete: list[Missing] = Field(
         default=[],
-        description="Brokers that the plan lacks: the read model knows messages of the topic on "
-        "them, but no name server lists them with the topic now.",
+        description="What the plan may lack: brokers on which the read model knows messages of "
+        "the topic, but which no name server lists with it now. While the read model's database "
+        "is unreachable, nobody knows them: `read_model_unreachable`, without a broker.",
     )
 
 

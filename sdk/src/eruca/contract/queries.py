@@ -78,6 +78,7 @@ IncompleteReason = Literal[
     "log_gap",
     "too_many",
     "name_servers_unreachable",
+    "read_model_unreachable",
     "damaged",
 ]
 GroupState = Literal["past", "not_yet", "in_delivery", "done", "filtered", "unknown"]

@@ -376,7 +376,10 @@ class Exports:
 
 
 def _away(plan: dict[str, Any]) -> list[str]:
-    return [f"{one['broker_name']}: {one['detail']}" for one in plan.get("incomplete", ())]
+    return [
+        f"{one['broker_name']}: {one['detail']}" if one["broker_name"] else one["detail"]
+        for one in plan.get("incomplete", ())
+    ]
 
 
 def _log_ends(plan: dict[str, Any]) -> dict[str, LogEnd]:

@@ -251,15 +251,24 @@ async def _parts(
 
 
 def _refuse_incomplete(plan: ExportPlan) -> None:
-    from eruca.contract.errors import BrokerUnreachableError
+    from eruca.cli.found_messages import missing_line
+    from eruca.contract.errors import BrokerUnreachableError, DatabaseUnavailableError
 
-    if plan.incomplete:
-        away = "; ".join(f"{missing.broker_name}: {missing.detail}" for missing in plan.incomplete)
-        raise BrokerUnreachableError(
-            f"cannot export all of {plan.topic}: {away}",
-            fix="wait until the broker is back, or use --allow-incomplete to export the rest;"
-            " for a broker that was removed for good: eruca query forget",
+    if not plan.incomplete:
+        return
+    lacking = "; ".join(map(missing_line, plan.incomplete))
+    detail = f"cannot export all of {plan.topic}: {lacking}"
+    if all(missing.broker_name is None for missing in plan.incomplete):
+        raise DatabaseUnavailableError(
+            detail,
+            fix="wait until the query service's database is back, or use --allow-incomplete to"
+            " export what live brokers have",
         )
+    raise BrokerUnreachableError(
+        detail,
+        fix="wait until the broker is back, or use --allow-incomplete to export the rest;"
+        " for a broker that was removed for good: eruca query forget",
+    )
 
 
 def _with_a_partition(plan: ExportPlan) -> ExportPlan:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
 from eruca.contract.errors import (
+    DatabaseUnavailableError,
     QueueNotFoundError,
     RangeDeletedError,
     ValidationError,
@@ -54,7 +55,11 @@ class FindMissing(Protocol):
         from_time: datetime | None,
         to_time: datetime | None,
     ) -> list[Missing]:
-        """Return them, as far as known."""
+        """Return them, as far as known.
+
+        Raises:
+            DatabaseUnavailableError: Nobody knows them now.
+        """
         ...
 
 
@@ -84,8 +89,12 @@ async def plan_export(
 ) -> ExportPlan:
     """Return the messages to read, and the unreachable brokers that have more of them.
 
+    If nobody knows those brokers now, the plan says that it may lack some.
+
     Raises:
         BrokerUnreachableError: A broker with a part of the topic is away.
+        DatabaseUnavailableError: No live broker has the topic, and nobody knows whether another
+            one has it.
         TopicNotFoundError: No reachable broker has the topic.
         QueueNotFoundError: A start names a missing queue.
         RangeDeletedError: Retention has deleted messages after a start; or the queue does not hold
@@ -121,15 +130,29 @@ async def plan_export(
     if wish.missing == "refuse":
         _refuse_missing(wishes)
     taken = [queue.taken() for queue in wishes]
-    incomplete = await find_missing(
-        brokers.topic, brokers.names, from_time=wish.from_time, to_time=wish.to_time
-    )
+    incomplete = await _incomplete(brokers, wish, find_missing)
     logs = [
         ExportBroker(broker_name=name, epoch=topic.epoch, log_offset=topic.log_offset)
         for name, topic in sorted(told.items())
     ]
     plan = _plan(brokers.topic, taken_at, taken, wish.partition_rows, incomplete)
     return plan.model_copy(update={"brokers": logs})
+
+
+async def _incomplete(
+    brokers: TopicBrokers, wish: PlanWish, find_missing: FindMissing
+) -> list[Missing]:
+    """Return what the plan may lack."""
+    try:
+        return await find_missing(
+            brokers.topic, brokers.names, from_time=wish.from_time, to_time=wish.to_time
+        )
+    except DatabaseUnavailableError as error:
+        detail = (
+            f"brokers that are away may have messages of topic {brokers.topic}; nobody knows them "
+            f"while the read model's database is unreachable: {error.detail}"
+        )
+        return [Missing(broker_name=None, reason="read_model_unreachable", detail=detail)]
 
 
 def _plan(

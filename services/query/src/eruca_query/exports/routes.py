@@ -150,6 +150,7 @@ async def list_export_topics(
         RangeDeletedError,
         BrokerUnreachableError,
         UnavailableError,
+        DatabaseUnavailableError,
     ),
 )
 async def plan(
@@ -184,9 +185,10 @@ async def plan(
     """Fix the messages to read: a range of offsets for each queue, all taken at one moment.
 
     The plan contains every message acknowledged before, on all brokers that a name server knows
-    now; `incomplete` names others that have or had messages of the topic. The ranges are split
-    into partitions of about the same size, each to be read by one request for records. To continue
-    later where this plan ends, plan again with each queue's `to_offset` as its `start`.
+    now; `incomplete` names others that have or had messages of the topic, or says that the read
+    model's database is unreachable, so that nobody knows them. The ranges are split into partitions
+    of about the same size, each to be read by one request for records. To continue later where this
+    plan ends, plan again with each queue's `to_offset` as its `start`.
     """
     check_order(since, until, pointer="/query/since")
     wish = PlanWish(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.names import is_system_topic
 from eruca.contract.queries import Missing
@@ -42,26 +41,24 @@ class TopicHolders:
     ) -> list[Missing]:
         """Return the brokers with messages of a topic in a span of time, except *present*.
 
-        Return nothing if the database does not answer.
-
         Args:
             topic: The topic.
             present: Brokers that are left out.
             from_time: Stored then or later.
             to_time: Stored before then.
+
+        Raises:
+            DatabaseUnavailableError: The database does not answer, so nobody knows them.
         """
         from_ms = 0 if from_time is None else max(ms_not_before(from_time), 0)
         to_ms = OFFSET_MAX if to_time is None else ms_not_before(to_time) - 1
-        try:
-            async with read_view(self._database, self._numbers) as view:
-                others = [its for name, its in view.by_name.items() if name not in present]
-                holders = [
-                    its.broker_name
-                    for its in others
-                    if await _has_messages(view, its, topic, from_ms=from_ms, to_ms=to_ms)
-                ]
-        except DatabaseUnavailableError:
-            return []
+        async with read_view(self._database, self._numbers) as view:
+            others = [its for name, its in view.by_name.items() if name not in present]
+            holders = [
+                its.broker_name
+                for its in others
+                if await _has_messages(view, its, topic, from_ms=from_ms, to_ms=to_ms)
+            ]
         detail = f"it has or had messages of topic {topic}, but no name server knows it with it now"
         return [
             Missing(broker_name=name, reason="broker_unreachable", detail=detail)
