@@ -12,7 +12,7 @@ import json
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -63,7 +63,7 @@ class ExportService:
     faults: deque[Fault | None] = field(default_factory=deque)
     plan_faults: deque[Refusal] = field(default_factory=deque)
     requests: list[str] = field(default_factory=list)
-    away: list[str | None] = field(default_factory=list)  # brokers that nobody can find; None: any
+    away: Sequence[str | None] = ()  # brokers that nobody can find; None: nobody knows of any
     deleted: set[str] = field(default_factory=set)  # topics whose deletion is certain
     topic_ids: dict[str, str] = field(default_factory=dict)  # where it is not TOPIC_ID
     epoch: int | None = 0
