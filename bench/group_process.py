@@ -47,8 +47,8 @@ async def _lead(port: int, directory: Path, copies: int) -> None:
     app = create_app(settings)
     async with embedded(app, settings):
         store = app.parts[MessageStore]
-        store.follow()
-        store.lead(EpochBegan(1, *_MASTER, f"127.0.0.1:{port}", _CLOCK.now_ms()))
+        store.role.follow()
+        store.role.lead(EpochBegan(1, *_MASTER, f"127.0.0.1:{port}", _CLOCK.now_ms()))
         members = frozenset((_MASTER, _REPLICA)[:copies])
         shown_offset = store.confirmed_offset
         feed = Feed(

@@ -67,8 +67,9 @@ def cut_at_confirmed() -> None:
     A replica learns of that offset late. So records go that it has acknowledged.
     """
     from eruca_broker.store.message_store import MessageStore
+    from eruca_broker.store.role import StoreRole
 
-    confirm, opened = MessageStore.confirm, MessageStore.open.__func__  # type: ignore[attr-defined]
+    confirm, opened = StoreRole.confirm, MessageStore.open.__func__  # type: ignore[attr-defined]
     files: dict[int, int] = {}
 
     def path_of(directory: Path) -> Path:
@@ -86,10 +87,10 @@ def cut_at_confirmed() -> None:
         if known and settings.cut_to is None:
             settings = replace(settings, cut_to=known)
         store: MessageStore = await opened(cls, directory, settings, *arguments, **more)
-        files[id(store)] = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        files[id(store.role)] = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         return store
 
-    def confirm_noted(self: MessageStore, log_offset: int) -> None:
+    def confirm_noted(self: StoreRole, log_offset: int) -> None:
         confirm(self, log_offset)
         if id(self) in files:
             os.write(files[id(self)], b"")
@@ -97,7 +98,7 @@ def cut_at_confirmed() -> None:
             os.write(files[id(self)], b"%020d" % log_offset)
 
     MessageStore.open = classmethod(open_cut)  # type: ignore[assignment, method-assign]
-    MessageStore.confirm = confirm_noted  # type: ignore[method-assign]
+    StoreRole.confirm = confirm_noted  # type: ignore[method-assign]
 
 
 def count_impossible_acknowledgements() -> None:

@@ -124,8 +124,8 @@ class Stage:
     async def leading(self) -> dict[str, Any]:
         """Make the broker the master of epoch 7; return what an empty replica tells it."""
         store = self.app.parts[MessageStore]
-        store.follow()
-        begun = store.lead(EpochBegan(7, 1, "c2d07be84a159f31", "10.0.0.1:10911", 0))
+        store.role.follow()
+        begun = store.role.lead(EpochBegan(7, 1, "c2d07be84a159f31", "10.0.0.1:10911", 0))
         member = Member(1, "c2d07be84a159f31")
         replication = self.app.parts[Replication]
         replication.role, replication.member = "master", member

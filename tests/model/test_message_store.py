@@ -121,7 +121,7 @@ class StoreMachine(RuleBasedStateMachine):
         with file_size_limit(limit):
             outcomes = self.run(self.all_of(some))
         assert all(outcome is None or isinstance(outcome, DISK_FULL) for outcome in outcomes)
-        self.run(self.store.probe_disk())
+        self.run(self.store.upkeep.probe_disk())
         self.run(self.settle())
         self.learn()
         assert self.store.refusal is None
@@ -132,16 +132,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.run(self.store.flush())
+        self.run(self.store.upkeep.flush())
 
     @rule()
     def checkpoint(self) -> None:
-        self.run(self.store.checkpoint())
+        self.run(self.store.upkeep.checkpoint())
         self.remember()
 
     @rule()
     def prepare_the_next_segment(self) -> None:
-        self.run(self.store.prepare_next_segment())
+        self.run(self.store.upkeep.prepare_next_segment())
 
     @rule(count=st.integers(1, 3))
     def delete_the_oldest_segments(self, count: int) -> None:
@@ -326,7 +326,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     async def settle(self) -> None:
         while self.store.visible_offset < self.store.log_max_offset:
-            await self.store.flush()
+            await self.store.upkeep.flush()
             await asyncio.sleep(0)
 
     async def abandon_amid(self, some: Iterable[tuple[Any, ...]], turns: int) -> None:

@@ -69,7 +69,7 @@ class TimersMachine(RuleBasedStateMachine):
         self.settings = small_settings(flush_mode=FlushMode.SYNC if is_sync else FlushMode.ASYNC)
         self.open()
         self.run(self.change(TopicPut(TOPIC, 2, 2, "rw")))
-        self.run(self.store.flush())
+        self.run(self.store.upkeep.flush())
         self.learn()
 
     async def change(self, event: Event) -> None:
@@ -148,7 +148,7 @@ class TimersMachine(RuleBasedStateMachine):
         """Fire on a full disk; unwritten deliveries stay pending until there is room."""
         with file_size_limit(limit), suppress(DiskFullError):
             self.run(self.fire_all())
-        self.run(self.store.probe_disk())
+        self.run(self.store.upkeep.probe_disk())
         self.run(self.settle())
         self.learn()
         assert self.store.refusal is None
@@ -156,16 +156,16 @@ class TimersMachine(RuleBasedStateMachine):
 
     async def settle(self) -> None:
         while self.store.visible_offset < self.store.log_max_offset:
-            await self.store.flush()
+            await self.store.upkeep.flush()
             await asyncio.sleep(0)
 
     @rule()
     def flush(self) -> None:
-        self.run(self.store.flush())
+        self.run(self.store.upkeep.flush())
 
     @rule()
     def checkpoint(self) -> None:
-        self.run(self.store.checkpoint())
+        self.run(self.store.upkeep.checkpoint())
 
     @rule(count=st.integers(1, 3))
     def delete_the_oldest_segments(self, count: int) -> None:

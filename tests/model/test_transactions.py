@@ -122,7 +122,7 @@ class TransactionsMachine(RuleBasedStateMachine):
     async def put_topic(self) -> None:
         for topic in (TOPIC, OTHER_TOPIC):
             await self.store.change(TopicPut(topic, 2, 2, "rw"))
-        await self.store.flush()
+        await self.store.upkeep.flush()
 
     def open(self) -> None:
         self.broker = self.run(TransactionStore.open(self.directory, self.settings, self.clock))
@@ -224,18 +224,18 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.run(self.store.flush())
+        self.run(self.store.upkeep.flush())
 
     @rule()
     def checkpoint(self) -> None:
-        self.run(self.store.checkpoint())
+        self.run(self.store.upkeep.checkpoint())
 
     @rule(limit=st.integers(0, SEGMENT_SIZE), some=some_steps)
     def act_on_a_full_disk(self, limit: int, some: list[Step]) -> None:
         """Act on a full disk; an unwritten action has not happened and can be retried."""
         with file_size_limit(limit), suppress(DiskFullError):
             self.run(self.act(some))
-        self.run(self.store.probe_disk())
+        self.run(self.store.upkeep.probe_disk())
         self.run(self.settle())
         self.learn()
         assert self.store.refusal is None
@@ -243,7 +243,7 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     async def settle(self) -> None:
         while self.store.visible_offset < self.store.log_max_offset:
-            await self.store.flush()
+            await self.store.upkeep.flush()
             await asyncio.sleep(0)
 
     @rule(count=st.integers(1, 3), some=st.lists(steps, max_size=5))

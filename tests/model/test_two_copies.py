@@ -103,7 +103,7 @@ class PairMachine(RuleBasedStateMachine):
 
     def open(self, copy: Copy) -> None:
         copy.store = self.run(MessageStore.open(copy.directory, self.settings, self.clock))
-        copy.store.on_durable = lambda _: None
+        copy.store.role.on_durable = lambda _: None
         copy.is_open = True
         copy.confirmed_to = copy.store.visible_offset  # a start shows all that it recovers
         copy.shown = LogModel()
@@ -125,7 +125,7 @@ class PairMachine(RuleBasedStateMachine):
                     await asyncio.sleep(0) if step[0] == "put" else None
             await asyncio.sleep(0)
             await self.until_durable(store)
-        await store.probe_disk()
+        await store.upkeep.probe_disk()
         assert store.refusal is None
 
     @rule(
@@ -148,7 +148,7 @@ class PairMachine(RuleBasedStateMachine):
     def switch(self) -> None:
         """Hand over: the replica has everything."""
         self.run(self.feed(None, 4_000, 10**6))
-        self.master.store.follow()
+        self.master.store.role.follow()
         self.master, self.replica = self.replica, self.master
         self.lead()
 
@@ -159,7 +159,7 @@ class PairMachine(RuleBasedStateMachine):
         if is_killed:
             self.leave(old, is_killed=True)
         else:
-            old.store.follow()
+            old.store.role.follow()
             self.leave(old, is_killed=False)
         self.forget_from(end)
         self.master, self.replica = self.replica, old
@@ -182,7 +182,7 @@ class PairMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         for copy in (self.master, self.replica):
-            self.run(copy.store.checkpoint())
+            self.run(copy.store.upkeep.checkpoint())
 
     @precondition(lambda self: self.end > 0)
     @rule()
@@ -195,7 +195,7 @@ class PairMachine(RuleBasedStateMachine):
         self.run(self.settle())
         assert not self.pending
         assert all_answers(self.master.store) == all_answers(self.replica.store)
-        assert self.master.store.epochs() == self.replica.store.epochs()
+        assert self.master.store.role.epochs() == self.replica.store.role.epochs()
         bodies = {record.body for record in self.records.values()}
         assert self.acknowledged.keys() <= bodies, "acknowledged, and lost"
         assert not self.refused & bodies, "refused, and stored"
@@ -237,15 +237,15 @@ class PairMachine(RuleBasedStateMachine):
         event = EpochBegan(self.epoch, 1, "9f2c51d07ab3e846", "10.0.0.1:10911", self.clock.now_ms())
 
         async def leading() -> None:
-            began = asyncio.ensure_future(master.store.lead(event))
+            began = asyncio.ensure_future(master.store.role.lead(event))
             self.pending.append(asyncio.create_task(self.ended(began, set())))
             await asyncio.sleep(0)
             await self.until_durable(master.store)
 
         self.run(leading())
         self.learn()
-        assert master.store.epochs().last == self.epoch
-        assert master.store._begins_with_snapshot()
+        assert master.store.role.epochs().last == self.epoch
+        assert master.store.role._begins_with_snapshot()
 
     def show(self, copy: Copy, log_offset: int) -> None:
         copy.confirmed_to = max(copy.confirmed_to, log_offset)
@@ -255,7 +255,7 @@ class PairMachine(RuleBasedStateMachine):
             assert visible == self.shown_before or visible > self.begun_at
 
     async def confirmed(self, store: MessageStore, log_offset: int) -> None:
-        store.confirm(log_offset)
+        store.role.confirm(log_offset)
         await asyncio.sleep(0)  # callers wake
 
     async def feed(self, limit: int | None, bytes_max: int, count: int) -> None:
@@ -269,11 +269,11 @@ class PairMachine(RuleBasedStateMachine):
                         break
                     end = begin + len(run)
                     assert end in self.ends or end <= master.visible_offset  # rule 4
-                    await replica.copy(memoryview(run), begin)
+                    await replica.role.copy(memoryview(run), begin)
                     assert replica.durable_offset == replica.log_max_offset == end
         except DiskFullError:
             assert limit is not None
-            await replica.probe_disk()
+            await replica.upkeep.probe_disk()
         assert replica.refusal is None
 
     async def until_durable(self, store: MessageStore) -> None:

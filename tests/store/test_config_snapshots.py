@@ -104,7 +104,7 @@ async def test_the_files_are_put_together_beside_the_event_loop(
 
     monkeypatch.setattr(ConfigSnapshot, "contents", noted)
     store = await MessageStore.open(tmp_path, SETTINGS, SystemClock())
-    await store.save_config()
+    await store.upkeep.save_config()
     await store.close()
 
     assert threads

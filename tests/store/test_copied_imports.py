@@ -140,8 +140,8 @@ async def master(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def led(store: MessageStore) -> None:
     """Let a store begin an epoch, as the only member of its group."""
-    store.on_durable = None
-    await store.lead(epoch_began(store.epochs().last + 1))
+    store.role.on_durable = None
+    await store.role.lead(epoch_began(store.role.epochs().last + 1))
 
 
 async def catch_up(
@@ -156,8 +156,8 @@ async def catch_up(
     end = master.visible_offset if until is None else until
     while (offset := replica.log_max_offset) < end:
         run = b"".join(master.log.run(offset, random.randrange(1, bytes_max)))
-        await replica.copy(memoryview(run), offset)
-        replica.confirm(replica.durable_offset)
+        await replica.role.copy(memoryview(run), offset)
+        replica.role.confirm(replica.durable_offset)
         assert replica.visible_offset == replica.log_max_offset == offset + len(run)
 
 
@@ -177,8 +177,8 @@ async def test_a_replica_fed_by_runs_of_any_size_equals_its_master(
 async def test_a_run_may_be_the_whole_log(master: MessageStore, tmp_path: Path) -> None:
     async with open_store(tmp_path / "replica", is_replica=True) as replica:
         run = b"".join(master.log.pieces(0, master.visible_offset))
-        await replica.copy(memoryview(run), 0)
-        replica.confirm(replica.durable_offset)
+        await replica.role.copy(memoryview(run), 0)
+        replica.role.confirm(replica.durable_offset)
 
         assert_same(replica, master)
 
@@ -230,7 +230,7 @@ async def test_a_gap_in_rocketmqs_part_is_refused(tmp_path: Path) -> None:
 
     async with open_store(tmp_path / "replica", is_replica=True) as replica:
         with pytest.raises(RefusedRunError, match="expected queue offset 1 at log offset"):
-            await replica.copy(memoryview(run), 0)
+            await replica.role.copy(memoryview(run), 0)
 
 
 async def test_a_change_by_rocketmq_is_in_the_log_once_the_group_has_a_master(
@@ -246,8 +246,8 @@ async def test_a_change_by_rocketmq_is_in_the_log_once_the_group_has_a_master(
     )
     for _ in range(2):  # nobody becomes the master before the second start
         store = await opened(directory, is_replica=True)
-        await store.checkpoint()
-        await store.save_config()
+        await store.upkeep.checkpoint()
+        await store.upkeep.save_config()
         await abandon(store)
 
     async with open_store(directory, is_replica=True) as store:

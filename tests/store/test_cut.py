@@ -127,16 +127,16 @@ class Source:
         async def feed(store: MessageStore, part: float) -> None:
             until = max(it for it in (0, *self.boundaries) if it <= part * end)
             if (begin := store.log_max_offset) < until:
-                await store.copy(memoryview(self.run(begin, until)), begin)
+                await store.role.copy(memoryview(self.run(begin, until)), begin)
 
         async def fill() -> None:
             store = await opened(directory)
             if life.checkpoint_at is not None:
                 await feed(store, life.checkpoint_at)
-                store.confirm(end)
-                await store.checkpoint()
+                store.role.confirm(end)
+                await store.upkeep.checkpoint()
             await feed(store, life.confirmed)
-            store.confirm(end)
+            store.role.confirm(end)
             await feed(store, 1.0)
             await (store.close() if life.is_closed else abandon(store))
 
@@ -212,7 +212,7 @@ async def assert_equals_prefix(store: MessageStore, source: Source, end: int, tm
     assert store.log_max_offset == store.visible_offset == end
     expected = await opened(source.fresh(LIVES[0], end, tmp / "expected"))
     assert_same(store, expected)
-    assert store.epochs() == expected.epochs()
+    assert store.role.epochs() == expected.role.epochs()
     assert store.last_store_timestamp == expected.last_store_timestamp
     await store.close()
     await expected.close()
@@ -252,8 +252,8 @@ async def test_a_cut_store_goes_on_like_its_master(source: Source, tmp_path: Pat
     for cut_to in Random(5).sample(source.boundaries, 4):
         store = await opened(source.fresh(LIVES[0], source.end, tmp_path / "cut"), cut_to)
 
-        await store.copy(memoryview(source.run(cut_to, source.end)), cut_to)
-        store.confirm(source.end)
+        await store.role.copy(memoryview(source.run(cut_to, source.end)), cut_to)
+        store.role.confirm(source.end)
 
         await assert_equals_prefix(store, source, source.end, tmp_path)
 
@@ -274,9 +274,9 @@ async def test_everything_may_be_cut(source: Source, tmp_path: Path) -> None:
     assert store.cut == expected_cut(source, 0)
     assert (store.log_min_offset, store.log_max_offset) == (0, 0)
     assert files_of(store, "commitlog") == files_of(store, "consumequeue") == {}
-    assert store.epochs().epochs == ()
-    await store.copy(memoryview(source.run(0, source.end)), 0)
-    store.confirm(source.end)
+    assert store.role.epochs().epochs == ()
+    await store.role.copy(memoryview(source.run(0, source.end)), 0)
+    store.role.confirm(source.end)
     await assert_equals_prefix(store, source, source.end, tmp_path)
 
 
@@ -287,8 +287,8 @@ async def test_a_cut_behind_a_blank_record_keeps_it(source: Source, tmp_path: Pa
     store = await opened(source.fresh(LIVES[0], source.end, tmp_path / "cut"), cut_to)
 
     assert store.log_max_offset == cut_to
-    await store.copy(memoryview(source.run(cut_to, source.end)), cut_to)
-    store.confirm(source.end)
+    await store.role.copy(memoryview(source.run(cut_to, source.end)), cut_to)
+    store.role.confirm(source.end)
     await assert_equals_prefix(store, source, source.end, tmp_path)
 
 

@@ -120,8 +120,8 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         await store.change(GroupPut("g", GroupSettings(retries_max=3), 1))
         await store.append(batch("orders", 0, [b"a", b"b"], keys="k1"))
         await store.change(OffsetsCommitted("g", [CommittedOffset("orders", 0, 1)]))
-        await store.checkpoint()
-        await store.save_config()
+        await store.upkeep.checkpoint()
+        await store.upkeep.save_config()
         await (store.close() if request.param == "stopped" else abandon(store))
 
     anyio.run(live)

@@ -39,16 +39,16 @@ async def fill(master: MessageStore) -> None:
 async def copy_all(replica: MessageStore, master: MessageStore) -> None:
     """Let a replica copy all that its master has, which is confirmed."""
     while run := master.log.run(at := replica.log_max_offset, BYTES_MAX):
-        await replica.copy(memoryview(b"".join(run)), at)
-    replica.confirm(master.confirmed_offset)
+        await replica.role.copy(memoryview(b"".join(run)), at)
+    replica.role.confirm(master.confirmed_offset)
 
 
 async def test_a_replica_far_behind_keeps_what_its_master_has_carried_forward(
     tmp_path: Path,
 ) -> None:
     master, replica = await opened(tmp_path / "master"), await opened(tmp_path / "replica")
-    master.on_durable = master.confirm
-    await master.lead(EpochBegan(1, 1, "one", "10.0.0.1:10911", 0))
+    master.role.on_durable = master.role.confirm
+    await master.role.lead(EpochBegan(1, 1, "one", "10.0.0.1:10911", 0))
     wait = Wait(deliver_at_ms=CLOCK.now_ms() + 3_600_000)
     properties = encode_properties({UNIQ_KEY: "late"})
     record = encode_record(Record(topic="orders", body=b"late", properties=properties))

@@ -108,7 +108,7 @@ def test_after_a_kill_only_what_lies_behind_a_pending_message_is_delivered_again
 ) -> None:
     async def work() -> None:
         it = await filled(tmp_path)
-        await it.store.checkpoint()
+        await it.store.upkeep.checkpoint()
         killed = it.copy()
 
         behind = ["time over behind it", "time recalled", "time recalled, the last"]
@@ -145,7 +145,7 @@ def test_notes_of_an_earlier_stop_are_not_believed_after_a_later_kill(tmp_path: 
         it.clock.advance(600)
         await it.fire(3)
         await it.delay("time new", seconds=60)
-        await it.store.checkpoint()
+        await it.store.upkeep.checkpoint()
         killed = it.copy()
 
         levels, timed = it.left(killed)
@@ -170,7 +170,7 @@ def test_where_nothing_is_pending_nothing_is_delivered_again_even_after_a_kill(
             await it.delay(f"time {number}", seconds=1)
         it.clock.advance(1)
         await it.fire(6)
-        await it.store.checkpoint()
+        await it.store.upkeep.checkpoint()
         killed = it.copy()
 
         assert it.left(killed) == ([], [])
@@ -184,7 +184,7 @@ def test_where_nothing_is_pending_nothing_is_delivered_again_even_after_a_kill(
 def test_a_message_that_arrives_after_the_notes_were_taken_is_delivered(tmp_path: Path) -> None:
     async def work() -> None:
         it = await filled(tmp_path)
-        await it.store.checkpoint()
+        await it.store.upkeep.checkpoint()
         await it.delay("time new", seconds=60)
         await it.delay("level new", level=1)
         killed = it.copy()
@@ -212,11 +212,11 @@ def test_a_delayed_queue_that_cannot_be_read_keeps_no_checkpoint_from_being_writ
     async def work() -> None:
         it = await filled(tmp_path)
         monkeypatch.setattr(os, "pread", refuses)
-        await it.store.checkpoint()
+        await it.store.upkeep.checkpoint()
         assert (checkpoint := read_checkpoint(tmp_path)) is not None
         assert checkpoint.flushed_offset == it.store.log_max_offset
         monkeypatch.undo()
-        await it.store.checkpoint()  # though nothing has been written or has ended since
+        await it.store.upkeep.checkpoint()  # though nothing has been written or has ended since
 
         assert it.left(it.copy())[0] == ["level pending"]
         await it.store.close()

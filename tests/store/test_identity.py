@@ -300,7 +300,7 @@ async def test_after_a_failed_flush_the_kernel_is_not_trusted(
         with pytest.raises(StoreFailedError) if mode is SYNC else nullcontext():
             await sending
         with pytest.raises(StoreFailedError):
-            await store.flush()
+            await store.upkeep.flush()
         await abandon(store)
 
     second = await identity_of(tmp_path, mode)

@@ -108,10 +108,10 @@ async def test_the_log_is_written_and_flushed_while_a_queue_cannot_be(
     for n in range(100):  # more than a segment
         await send(store, b"%d" % n * 100)
         await send(store, b"%d" % n, queue_id=1)
-    await store.flush()
+    await store.upkeep.flush()
 
     assert store.refusal is None
-    assert store.can_flush
+    assert store.upkeep.can_flush
     assert store.flushed_offset == store.log_max_offset
     assert bodies(store, 1) == [b"%d" % n for n in range(100)]
     files.unwritable = ""
@@ -141,12 +141,12 @@ async def test_a_queue_catches_up_from_the_log_once_its_file_can_be_written(
     for n in range(1, 100):
         await send(store, b"%d" % n)
     with pytest.raises(OSError, match="Input/output"):
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
     arrived: list[tuple[str, int]] = []
     store.on_arrival = arrived.extend
 
     files.unwritable = ""
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
 
     assert bodies(store) == [b"%d" % n for n in range(100)]
     assert ("orders", 0) in arrived
@@ -161,13 +161,13 @@ async def test_a_checkpoint_does_not_promise_what_a_queue_lacks(
     store = await opened(tmp_path)
     await store.change(ORDERS)
     await send(store, b"0")
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     promised = read_checkpoint(tmp_path)
     assert promised is not None
     files.unwritable = "consumequeue/orders/0/"
     await send(store, b"1")
     with pytest.raises(OSError, match="Input/output"):
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
     assert read_checkpoint(tmp_path) == promised._replace(flushed_offset=store.flushed_offset)
     await abandon(store)
     files.unwritable = ""
@@ -183,12 +183,12 @@ async def test_what_was_flushed_while_a_queue_lagged_is_not_taken_for_a_torn_tai
 ) -> None:
     store = await opened(tmp_path)
     await store.change(ORDERS)
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     files.unwritable = "consumequeue/orders/0/"
     for body in (b"first", b"rotten", b"last"):
         await send(store, body)
     with pytest.raises(OSError, match="Input/output"):
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
     flushed = store.flushed_offset
     await abandon(store)
     files.unwritable = ""
@@ -209,7 +209,7 @@ async def test_what_is_told_of_a_queue_that_goes_on_lagging_does_not_grow(
 
     for _ in range(3):
         with pytest.raises(OSError, match="Input/output") as told:
-            await store.checkpoint()
+            await store.upkeep.checkpoint()
         lengths.append(len(told.traceback))
 
     assert lengths == [lengths[0]] * 3
@@ -227,7 +227,7 @@ async def test_retention_leaves_what_a_queue_lacks(
     assert await delete_oldest_segments(store, 9) == []
 
     files.unwritable = ""
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert bodies(store) == [b"late"]
     assert await delete_oldest_segments(store, 9)
 
@@ -242,7 +242,7 @@ async def test_a_queue_of_a_deleted_topic_lags_no_more(
     files.unwritable = ""
     await send(store, b"new")
 
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
 
     assert bodies(store) == [b"new"]
 
@@ -265,7 +265,7 @@ async def test_who_looks_for_a_key_is_told_while_the_index_lags_and_finds_all_af
     with pytest.raises(UnavailableError, match="key index"):
         found_by_key(store)
     assert store.projections()[1].failure == os.strerror(errno.EIO)
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert found_by_key(store) == {b"before", b"late"}
     await send(store, b"after")
     assert found_by_key(store) == {b"before", b"late", b"after"}
@@ -285,7 +285,7 @@ async def test_an_index_that_lags_once_what_it_lacks_is_deleted_goes_on_behind_t
     assert store.projections()[1].failure == os.strerror(errno.EIO)
 
     files.unwritable = ""
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
 
     assert found_by_key(store) == {b"late"}
 
@@ -340,7 +340,7 @@ async def test_what_was_acknowledged_is_flushed_although_the_log_can_no_longer_b
         patch.setattr(os, "pwritev", fail)
         with pytest.raises(UnavailableError):
             await send(store, b"refused")
-    await store.flush()
+    await store.upkeep.flush()
 
     assert store.flushed_offset == store.log_max_offset
     await store.close()
@@ -365,7 +365,7 @@ async def test_a_topic_created_again_while_its_queue_fails_gets_none_of_the_old_
     await send(store, b"new")
     list(catching_up)
     directory.unlink()
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
 
     assert bodies(store) == [b"new"]
     await store.close()

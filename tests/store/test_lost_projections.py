@@ -49,7 +49,7 @@ async def fill(store: MessageStore) -> None:
     await store.change(TopicDeleted("passing"))
     for number in range(120):
         await send("orders", number % 2, 5, tag=["red", "blue"][number % 2], keys=f"k{number % 3}")
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert len(await delete_oldest_segments(store, 2)) == 2
     await store.change(TopicPut("passing", 1, 1, "rw"))
     await send("passing", 0, 2, tag="blue", keys="k1 k2")
@@ -100,7 +100,7 @@ async def repaired_answers(store: MessageStore) -> Answers:
         try:
             return all_answers(store)
         except UnavailableError:
-            await store.mend_projections()
+            await store.upkeep.mend_projections()
     raise AssertionError("projections are not repaired")
 
 
@@ -246,7 +246,7 @@ async def test_queues_of_which_nothing_is_left_are_looked_for_once(
     for _ in range(3):
         store = await MessageStore.open(directory, SETTINGS, CLOCK)
         assert store.queues.range("rare", 1) == (3, 3)
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
         await abandon(store)
 
     assert len(walks) == 1
@@ -273,7 +273,7 @@ async def test_after_a_crash_a_queue_that_lost_its_file_has_what_lies_before_the
     await store.change(TopicPut("orders", 2, 2, "rw"))
     for number in range(40):  # keys, or the key index would have the whole log walked
         await store.append(batch("orders", number % 2, [b"x" * 1_000], keys="k"))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     await abandon(store)
     spoil(tmp_path / "consumequeue" / "orders" / "0")
 

@@ -40,7 +40,7 @@ async def killed(directory: Path, *, queue_count: int = 3, rounds: int = 20) -> 
         CLOCK.advance(1)
         bodies = [b"%d-%d" % (number, part) for part in range(2)]
         await store.append(batch("orders", number % queue_count, bodies, keys=f"all k{number % 3}"))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     await store.append(batch("orders", 0, [b"after the checkpoint"], keys="all"))
     answers = all_answers(store)
     await abandon(store)
@@ -53,7 +53,7 @@ async def repaired(store: MessageStore) -> Answers:
         try:
             return all_answers(store)
         except UnavailableError:
-            await store.mend_projections()
+            await store.upkeep.mend_projections()
     raise AssertionError("it is not repaired")
 
 
@@ -95,7 +95,7 @@ async def test_a_damaged_queue_file_is_found_when_it_is_read_and_rebuilt_meanwhi
         store.queues.read("orders", 1, 16 * number, count_max=1, bytes_max=1)
     assert "changed" in str(store.projections()[0].failure)
     assert store.queues.range("orders", 2) == (0, 40)  # another one is not concerned
-    await store.mend_projections()
+    await store.upkeep.mend_projections()
 
     assert all_answers(store) == answers
     assert store.projections()[0].failure is None
@@ -112,7 +112,7 @@ async def test_nothing_is_appended_to_a_queue_whose_end_is_not_known(tmp_path: P
 
     with pytest.raises(UnavailableError):
         await store.append(batch("orders", 1, [b"where to?"]))
-    await store.mend_projections()
+    await store.upkeep.mend_projections()
 
     assert (await store.append(batch("orders", 1, [b"there"]))).queue_offset == 40
     await store.close()
@@ -123,7 +123,7 @@ async def test_queues_that_nobody_reads_are_proved_as_well(tmp_path: Path) -> No
     change(sorted((tmp_path / "consumequeue" / "orders" / "2").iterdir())[-1], 3)
     store = await opened(tmp_path)
 
-    await store.mend_projections()
+    await store.upkeep.mend_projections()
 
     assert all_answers(store) == answers
     await store.close()
@@ -138,7 +138,7 @@ async def test_a_queue_of_a_topic_that_was_created_again_is_rebuilt_without_its_
     await store.change(TopicDeleted("orders"))
     await store.change(TopicPut("orders", 1, 1, "rw"))
     await store.append(batch("orders", 0, [b"new"] * 2, keys="all"))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     answers = all_answers(store)
     await abandon(store)
     [path] = (tmp_path / "consumequeue" / "orders" / "0").iterdir()
@@ -180,7 +180,7 @@ async def test_a_look_up_waits_until_the_index_is_proved(
 
     with pytest.raises(UnavailableError, match="being verified"):
         store.log.by_key("orders", "all", count_max=10, begin_ms=0, end_ms=2**62)
-    await store.mend_projections()
+    await store.upkeep.mend_projections()
 
     assert all_answers(store) == answers
     await store.close()
@@ -200,7 +200,7 @@ async def test_retention_may_delete_a_file_of_the_key_index_before_it_is_proved(
     left = len(list((tmp_path / "index").iterdir()))
     if prove is not None:
         assert not store._index.proved(prove())
-    await store.mend_projections()
+    await store.upkeep.mend_projections()
 
     assert count > left == len(list((tmp_path / "index").iterdir())) > 1
     found = store.log.by_key("orders", "all", count_max=1_000, begin_ms=0, end_ms=2**62)
@@ -221,11 +221,11 @@ async def test_retention_leaves_a_segment_of_which_a_damaged_queue_is_rebuilt(
         assert next(steps) is None  # it finds the damage itself, when it opens the queue
 
     if is_mended:
-        await store.mend_projections()
+        await store.upkeep.mend_projections()
     else:
         store._dispatcher.rebuild_damaged(store._begin_of)
     assert set(steps) <= {None}
-    await store.checkpoint()  # completes a rebuild that has begun
+    await store.upkeep.checkpoint()  # completes a rebuild that has begun
 
     assert all_answers(store)["orders/1"] == answers["orders/1"]
     assert len(await delete_oldest_segments(store, 1)) == 1
@@ -247,8 +247,8 @@ async def test_a_kill_while_messages_are_sent_is_no_damage(tmp_path: Path) -> No
             await store.append(batch("orders", 0, [b"more"], keys="all"))
 
     sender = asyncio.create_task(send())
-    await store.checkpoint()
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
+    await store.upkeep.checkpoint()
     is_over = True
     await sender
     marks, answers = read_marks(tmp_path), all_answers(store)
@@ -278,7 +278,7 @@ async def test_damaged_marks_are_as_good_as_none(tmp_path: Path, damage: str) ->
     store = await opened(tmp_path)
 
     assert all_answers(store) == answers
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert read_marks(tmp_path) is not None
     await store.close()
 
@@ -311,7 +311,7 @@ async def test_a_kill_leaves_a_topic_made_again_without_its_predecessors_message
 
     if when == "before the checkpoint":
         await make_again()
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     if when == "after it":
         await make_again()
     await abandon(store)
@@ -338,13 +338,13 @@ async def test_a_kill_after_an_orderly_start_leaves_the_queues_trusted_that_were
     await store.close()
     store = await opened(tmp_path)
     await store.append(batch("orders", 1, [b"used"], keys="all"))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     answers = all_answers(store)
     await abandon(store)
 
     with structlog.testing.capture_logs() as logged:
         store = await opened(tmp_path)
-        await store.mend_projections()
+        await store.upkeep.mend_projections()
         assert all_answers(store) == answers
 
     assert [line for line in logged if line["log_level"] != "info"] == []

@@ -69,7 +69,7 @@ async def filled(tmp_path: Path) -> AsyncIterator[Store]:
     receipts = [
         await store.append(batch("orders", 0, [b"%03d" % number * 300])) for number in range(60)
     ]
-    await store.flush()
+    await store.upkeep.flush()
     yield Store(store, [receipt.log_offset for receipt in receipts])
     await store.close()
 
@@ -91,7 +91,7 @@ async def test_a_damaged_record_becomes_what_it_was(filled: Store, part: str) ->
         with pytest.raises(RecordNotFoundError):
             store.log.raw(place)
 
-        assert await store.mend(place, filled.copy(place))
+        assert await store.upkeep.mend(place, filled.copy(place))
 
         assert filled.files() == filled.log
         assert store.log.raw(place) == filled.copy(place)
@@ -100,7 +100,7 @@ async def test_a_damaged_record_becomes_what_it_was(filled: Store, part: str) ->
 async def test_a_sound_record_is_left_alone(filled: Store) -> None:
     place = filled.offsets[4]
 
-    assert not await filled.store.mend(place, filled.copy(place))
+    assert not await filled.store.upkeep.mend(place, filled.copy(place))
 
     assert filled.files() == filled.log
 
@@ -116,10 +116,10 @@ async def test_nothing_but_the_record_s_own_copy_is_written(filled: Store) -> No
 
     for content in (bytes(changed), copy[:-1], copy + b"\1", filled.copy(places[9]), b""):
         with pytest.raises(RefusedCopyError, match="damaged"):
-            await store.mend(place, content)
+            await store.upkeep.mend(place, content)
     for outside in (store.log_max_offset, store.log_max_offset - 4, 2**40, -1):
         with pytest.raises(RecordNotFoundError, match="the log has no records"):
-            await store.mend(outside, copy)
+            await store.upkeep.mend(outside, copy)
 
     assert filled.files() == damaged
 
@@ -135,10 +135,10 @@ async def test_a_copy_of_another_log_is_refused(tmp_path: Path, filled: Store) -
     await other.close()
 
     with pytest.raises(RefusedCopyError, match="is sound here"):
-        await filled.store.mend(place, copy)
+        await filled.store.upkeep.mend(place, copy)
     filled.damage(place, LAYOUT_V4.body)
     with pytest.raises(RefusedCopyError, match="it may be another log's"):
-        await filled.store.mend(place, copy)
+        await filled.store.upkeep.mend(place, copy)
 
 
 async def test_a_disk_that_refuses_leaves_the_record_damaged(filled: Store) -> None:
@@ -147,10 +147,10 @@ async def test_a_disk_that_refuses_leaves_the_record_damaged(filled: Store) -> N
     damaged = filled.files()
 
     with file_size_limit(place % filled.store.segment_bytes), pytest.raises(OSError, match="large"):
-        await filled.store.mend(place, filled.copy(place))
+        await filled.store.upkeep.mend(place, filled.copy(place))
 
     assert filled.files() == damaged
-    assert await filled.store.mend(place, filled.copy(place))
+    assert await filled.store.upkeep.mend(place, filled.copy(place))
 
 
 async def test_repairing_takes_no_error_of_the_log_s_own_flush(
@@ -168,7 +168,7 @@ async def test_repairing_takes_no_error_of_the_log_s_own_flush(
 
     monkeypatch.setattr(os, "fdatasync", flush)
 
-    await filled.store.mend(place, filled.copy(place))
+    await filled.store.upkeep.mend(place, filled.copy(place))
 
     assert flushed
     assert not {segment._descriptor for segment in log.segments} & {*flushed}
@@ -184,7 +184,7 @@ async def test_the_scrub_has_damaged_records_repaired_and_goes_on(filled: Store,
 
     async def on_rot(log_offset: int) -> bool:
         reported.append(log_offset)
-        return await store.mend(log_offset, filled.rest(log_offset))
+        return await store.upkeep.mend(log_offset, filled.rest(log_offset))
 
     scrub.on_rot = on_rot
     while not scrub.rounds:
@@ -202,8 +202,8 @@ async def test_neighbours_that_do_not_show_where_they_end_are_repaired_together(
     filled.damage(first, 0, bytes(third - first - 40))
 
     with pytest.raises(RefusedCopyError, match=f"beginning of a record at log offset {second}"):
-        await store.mend(first, filled.copy(first))
-    assert await store.mend(first, filled.copy(first) + filled.copy(second))
+        await store.upkeep.mend(first, filled.copy(first))
+    assert await store.upkeep.mend(first, filled.copy(first) + filled.copy(second))
 
     assert filled.files() == filled.log
 
@@ -215,7 +215,7 @@ async def test_a_damaged_blank_record_is_repaired_with_the_record_before_it(fill
     blank = last + len(filled.copy(last))
     filled.damage(blank, 0, b"\xff" * 8)
 
-    assert await store.mend(last, filled.rest(last))
+    assert await store.upkeep.mend(last, filled.rest(last))
 
     assert filled.files() == filled.log
 

@@ -132,7 +132,7 @@ async def test_what_a_killed_process_had_not_flushed_is_flushed_before_it_counts
 ) -> None:
     store = await opened(tmp_path)
     await store.change(TopicPut("orders", 1, 1, "rw"))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     for _ in range(6):
         await store.append(batch("orders", 0, [b"x" * 30_000]))
     assert store.segment_count > 2
@@ -209,7 +209,7 @@ async def test_a_record_in_the_wrong_place_is_damage_that_can_be_given_up(
     for body in (b"first", b"second", b"misplaced", b"fourth"):
         await store.append(batch("orders", 0, [body]))
         await store.append(batch("orders", 1, [b"other"]))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     end = store.flushed_offset
     await abandon(store)
     misplace(tmp_path, b"misplaced", place)
@@ -235,7 +235,7 @@ async def test_a_record_in_the_wrong_place_is_found_by_a_rebuild_for_the_sake_of
     await fill(tmp_path)
     store = await opened(tmp_path)
     await store.append(batch("orders", 0, [b"last"]))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     await abandon(store)
     shutil.rmtree(tmp_path / "consumequeue" / "orders")
     misplace(tmp_path, b"7\x06orders", 0)
@@ -312,7 +312,7 @@ async def test_damage_that_was_given_up_is_not_missed_by_the_start_after_a_kill(
 async def test_what_a_start_has_flushed_is_durable_for_the_next_one(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.change(TopicPut("orders", 1, 1, "rw"))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     await store.append(batch("orders", 0, [b"a message"]), HOST)
     await abandon(store)
     await abandon(await opened(tmp_path))  # before its first checkpoint

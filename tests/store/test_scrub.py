@@ -34,7 +34,7 @@ async def filled(
     store = await MessageStore.open(directory, settings, ManualClock())
     await store.change(TopicPut("orders", 1, 1, "rw"))
     offsets = [(await store.append(batch("orders", 0, [body]))).log_offset for _ in range(batches)]
-    await store.flush()
+    await store.upkeep.flush()
     return store, offsets
 
 
@@ -189,7 +189,7 @@ async def test_what_is_not_flushed_yet_is_left_for_later(tmp_path: Path) -> None
     await go_round(scrub)
     assert scrub.damaged_count == 0
 
-    await store.flush()
+    await store.upkeep.flush()
     await go_round(scrub)
     assert scrub.damaged_count == 1
     assert receipt.log_offset > offsets[-1]

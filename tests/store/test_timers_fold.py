@@ -211,7 +211,7 @@ async def wait_and_be_killed(directory: Path, count: int) -> None:
         raw = encode_record(Record(topic="orders", body=b"body"))
         record = waiting(raw, wait, Destination("orders", 0))
         await store.append(batch_of_records(*wait.place, [record]))
-    await store.flush()
+    await store.upkeep.flush()
     await abandon(store)
 
 

@@ -63,7 +63,7 @@ async def given_up(directory: Path) -> tuple[int, int]:
     await store.append(batch("orders", 0, [b"poison"], unique_key="A" * 32))
     lease = DeliveriesLeased("g", "orders", 0, 0, 1, 99, [LeasedMessage(0, 1)])
     fence = await store.change(lease)
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     began = store.log_max_offset
     read = store.queues.read("orders", 0, 0, count_max=1, bytes_max=1)
     letters = letter_batches(

@@ -40,7 +40,7 @@ async def filled(directory: Path, clock: ManualClock) -> MessageStore:
         wait = Wait(deliver_at_ms=clock.now_ms() + number)
         record = waiting(raw, wait, Destination("orders", number % 2))
         await store.append(batch_of_records(*wait.place, [record]))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     clock.advance(1)
     return store
 
@@ -120,13 +120,13 @@ def test_keys_kept_on_a_full_disk_are_forgotten_with_the_torn_group_they_are_of(
 
             store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
 
-        await store.probe_disk()
+        await store.upkeep.probe_disk()
         sent = await store.append(batch("orders", 0, [bytes(200)], tag="x", keys="k"))
         assert sent.log_offset < end - letters[-1].size  # where the first letter had been
         for _ in range(2):  # before the index is up to date, and after that
             found = store.log.by_key("orders", "k", count_max=9, begin_ms=0, end_ms=2**62)
             assert [r.log_offset for r in found] == [sent.log_offset, kept.log_offset]
-            await store.checkpoint()
+            await store.upkeep.checkpoint()
         assert {p.failure for p in store.projections()} == {None}
         await store.close()
 
@@ -140,7 +140,7 @@ def test_retention_waits_until_what_it_carried_forward_is_durable(tmp_path: Path
         store = await filled(tmp_path / "whole", clock)
         while store.segment_count == 1:
             await store.append(batch("orders", 0, [bytes(3_000)]))
-        await store.flush()
+        await store.upkeep.flush()
         await Timers(store, clock).carry_forward(store.retention.segment_ends()[0])
         carried = store.timers.oldest_id()
 

@@ -57,7 +57,7 @@ async def killed(directory: Path, *, flushed: int, unflushed: int) -> Left:
             await store.append(batch("orders", 0, [b"body %d" % number * 9], **keys))
 
     await send(flushed)
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     flushed_offset = store.flushed_offset
     await send(unflushed)
     await abandon(store)

@@ -94,7 +94,7 @@ def test_the_last_step_of_a_story_has_happened_or_not(tmp_path: Path, story: lis
         await broker.store.append(batch(TOPIC, 0, [b"another"], tag="x"))
         for step in story[:-1]:
             await step(broker)
-        await broker.store.checkpoint()
+        await broker.store.upkeep.checkpoint()
         before, start = seen(broker), broker.store.log_max_offset
         await story[-1](broker)
         after, end = seen(broker), broker.store.log_max_offset

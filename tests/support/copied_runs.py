@@ -29,8 +29,8 @@ async def open_replica(
 
 async def copied(replica: MessageStore, run: bytes) -> None:
     """Have *replica* append a run and publish it."""
-    await replica.copy(memoryview(run), replica.log_max_offset)
-    replica.confirm(replica.durable_offset)
+    await replica.role.copy(memoryview(run), replica.log_max_offset)
+    replica.role.confirm(replica.durable_offset)
 
 
 async def catch_up(

@@ -36,7 +36,7 @@ def never(_: int) -> None:
 async def opened_replica(directory: Path, mode: FlushMode = FlushMode.ASYNC) -> MessageStore:
     settings = replace(small_settings(flush_mode=mode), is_replica=True)
     store = await MessageStore.open(directory, settings, CLOCK)
-    store.on_durable = never
+    store.role.on_durable = never
     return store
 
 
@@ -47,12 +47,12 @@ async def durable(store: MessageStore) -> int:
 
 
 async def confirmed(store: MessageStore) -> None:
-    store.confirm(await durable(store))
+    store.role.confirm(await durable(store))
     assert store.confirmed_offset == store.log_max_offset
 
 
 async def lead(store: MessageStore, epoch: int) -> Receipt:
-    leading = store.lead(began(epoch))
+    leading = store.role.lead(began(epoch))
     await confirmed(store)
     return await leading
 
@@ -75,7 +75,7 @@ async def change(store: MessageStore, *events: Event) -> Sequence[asyncio.Future
 async def feed(replica: MessageStore, master: MessageStore, bytes_max: int = 700) -> None:
     """Have a replica hold all that its master has written."""
     while run := b"".join(master.log.run(offset := replica.log_max_offset, bytes_max)):
-        await replica.copy(memoryview(run), offset)
+        await replica.role.copy(memoryview(run), offset)
     assert replica.log_max_offset == replica.durable_offset == master.log_max_offset
 
 
@@ -114,7 +114,7 @@ async def assert_sound(store: MessageStore, directory: Path) -> None:
     rebuilt = await opened_replica(copy)
     assert all_answers(rebuilt) == answers
     assert sorted(map(tuple, rebuilt.timers.rows().tolist())) == timers
-    assert rebuilt.epochs() == store.epochs()
+    assert rebuilt.role.epochs() == store.role.epochs()
     await rebuilt.close()
 
 

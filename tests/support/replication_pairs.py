@@ -70,9 +70,9 @@ async def leading(
     async with serving(app, broker, port=port) as (_, (host, bound)):
         store = app.parts[MessageStore]
         host_text = f"{host}:{bound}"
-        store.follow()
+        store.role.follow()
         shown_offset = store.confirmed_offset
-        begun = store.lead(
+        begun = store.role.lead(
             EpochBegan(epoch, member.replica_id, member.uid, host_text, clock.now_ms(), unclean)
         )
         known = in_sync or frozenset({member})
@@ -92,8 +92,8 @@ async def leading(
             yield Master(app, f"http://{host}:{bound}", feed)
         finally:
             feed.close()
-            if not store.is_replica:
-                store.follow()  # callers that await a confirmation learn that there is none
+            if not store.role.is_replica:
+                store.role.follow()  # callers that await a confirmation learn that there is none
 
 
 class Replica:

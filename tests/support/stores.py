@@ -65,8 +65,8 @@ def batch(topic: str, queue_id: int, bodies: Sequence[bytes], **properties: str 
 
 def new_term(store: MessageStore, event: EpochBegan) -> asyncio.Future[Receipt]:
     """Let the master of a store begin another term."""
-    store.follow()
-    return store.lead(event)
+    store.role.follow()
+    return store.role.lead(event)
 
 
 async def delete_oldest_segments(store: MessageStore, count: int) -> list[int]:

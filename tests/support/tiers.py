@@ -53,7 +53,7 @@ async def fill(store: MessageStore, clock: ManualClock, segments: int) -> None:
         bodies = [b"%d/%d " % (number, row) + bytes(300) for row in range(5)]
         await store.append(batch("orders", number % 2, bodies, tag=tag))
         number += 1
-    await store.flush()
+    await store.upkeep.flush()
 
 
 async def opened_tier(

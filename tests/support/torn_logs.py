@@ -62,7 +62,9 @@ def _append_until_killed(
 ) -> None:
     async def append() -> None:
         store = await MessageStore.open(directory, settings, ManualClock())
-        await store.prepare_next_segment()  # no file of that length can be made below the limit
+        await (
+            store.upkeep.prepare_next_segment()
+        )  # no file of that length can be made below the limit
         limit = store.log_max_offset % store.segment_bytes + written_size
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -134,7 +134,7 @@ async def test_each_directory_that_a_store_makes_is_durable_up_to_the_first_that
     directory = tmp_path / "a" / "b" / "store"
     store = await MessageStore.open(directory, small_settings(), ManualClock())
     await store.append(batch("orders", 0, [b"x"], keys="k"))
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     made = {path for path in (tmp_path / "a").rglob("*") if path.is_dir()} | {tmp_path / "a"}
 
     await store.close()

@@ -132,7 +132,7 @@ async def test_what_is_only_in_the_tier_is_as_it_was(
         before = [(end, await as_of(client, end)) for end, _ in seen]
         begun = await as_of(client, 1)
         store, tiering = broker_of(app).store, tiering_of(app)
-        await store.flush()
+        await store.upkeep.flush()
         await brought_up(tiering)
         await delete_local(store, tiering)
 

@@ -77,7 +77,7 @@ async def test_what_follows_a_batch_that_could_not_be_written_is_refused(
         patch.setattr(CommitLog, "write", _failing)
         failed = await send(client, 1, 1, 1)
     assert failed.status_code == 503
-    await broker_of(app).store.probe_disk()
+    await broker_of(app).store.upkeep.probe_disk()
 
     refused = await send(client, 2, 1, 2)
 

@@ -242,8 +242,8 @@ async def test_rule_12_a_position_has_an_epoch_that_any_replica_checks(
     store = broker_of(app).store
     begins = [store.log.read(0, 1).max_offset]
     for epoch in (7, 8):
-        store.follow()
-        await store.lead(EpochBegan(epoch, 1, "c2d07be84a159f31", "10.0.0.1:10911", 0))
+        store.role.follow()
+        await store.role.lead(EpochBegan(epoch, 1, "c2d07be84a159f31", "10.0.0.1:10911", 0))
         await put(client, f"in epoch {epoch}")
         begins.append(store.log.read(0, 1).max_offset)
 
@@ -268,7 +268,7 @@ async def test_a_position_ahead_of_a_replica_is_answered_without_records(
 ) -> None:
     await put(client, "x")
     end = broker_of(app).store.visible_offset
-    broker_of(app).store.follow()
+    broker_of(app).store.role.follow()
 
     for position in ({"from_offset": 10**6, "epoch": 0}, {"from_offset": end, "epoch": 3}):
         ahead = await client.get("/log", params=position)

@@ -53,7 +53,7 @@ async def test_a_failed_flush_ends_readiness_for_good_and_says_to_restart(
         async with asyncio.timeout(PATIENCE_SECONDS):
             while store.refusal is None:
                 with pytest.raises(Exception, match="failed to flush"):
-                    await store.flush()
+                    await store.upkeep.flush()
 
     for _ in range(2):  # the disk works again, and nothing is flushed all the same
         refused = await ready(app)
@@ -92,7 +92,7 @@ async def test_a_flush_that_does_not_come_back_ends_readiness_until_it_does(
     monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", hang)
     monkeypatch.setattr(writer, "FLUSH_SECONDS_MAX", -1.0)
     await send(client, "one")
-    flush = asyncio.create_task(broker_of(app).store.flush())
+    flush = asyncio.create_task(broker_of(app).store.upkeep.flush())
     assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
 
     stuck = await ready(app)

@@ -67,7 +67,7 @@ async def fill(client: httpx.AsyncClient) -> None:
 
 async def tier_and_delete(app: ServiceApp) -> None:
     store = broker_of(app).store
-    await store.flush()
+    await store.upkeep.flush()
     await brought_up(tiering_of(app))
     await delete_local(store, tiering_of(app))
     assert store.queues.local_range("orders", 0)[0] > COUNT // 2

@@ -47,7 +47,7 @@ async def client(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
             place = {"topic": "orders", "queue_id": 0, "queue_offset": 2 * number}
             assert (await member.send_back(place | {"delay_level": -1})).status_code == 200
         tiering, store = tiering_of(app), broker_of(app).store
-        await store.flush()
+        await store.upkeep.flush()
         await brought_up(tiering)
         await delete_local(store, tiering)
         assert store.queues.local_range("%DLQ%billing", 0)[0] >= COUNT - 1

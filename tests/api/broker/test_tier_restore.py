@@ -77,7 +77,7 @@ async def test_a_restored_broker_has_messages_groups_delayed_ones_and_transactio
 ) -> None:
     async with broker_at(tmp_path, "store") as (app, client):
         await life(client)
-        await broker_of(app).store.flush()
+        await broker_of(app).store.upkeep.flush()
         await brought_up(tiering_of(app))
         end = tiering_of(app).tiered_to
         before = await answers(client)
@@ -103,7 +103,7 @@ async def test_messages_that_wait_take_their_segments_with_them(
 ) -> None:
     async with broker_at(tmp_path, "store") as (app, client):
         await life(client)
-        await broker_of(app).store.flush()
+        await broker_of(app).store.upkeep.flush()
         await brought_up(tiering_of(app))
         before = await answers(client)
         last = tiering_of(app).tiered_to - SEGMENT_SIZE
@@ -120,14 +120,14 @@ async def test_what_was_carried_forward_needs_no_earlier_segment(
     async with broker_at(tmp_path, "store") as (app, client):
         await life(client)
         store, tiering = broker_of(app).store, tiering_of(app)
-        await store.flush()
+        await store.upkeep.flush()
         await brought_up(tiering)
         await broker_of(app).timers.carry_forward(tiering.tiered_to)
         await broker_of(app).transaction_carrier.carry_forward(tiering.tiered_to)
         await delete_local(store, tiering)
         for number in range(2 * SEGMENT_SIZE // 8_000):
             await DeliveryClient(client).send(f"{number} {'x' * 8_000}")
-        await store.flush()
+        await store.upkeep.flush()
         await brought_up(tiering)
         before = await answers(client)
         last = tiering.tiered_to - 2 * SEGMENT_SIZE

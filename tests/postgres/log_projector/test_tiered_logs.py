@@ -53,7 +53,7 @@ async def test_a_projection_begins_with_the_log_or_with_the_brokers_disk(
                     await producer.send(eruca.Message("orders", os.urandom(8_000)))
             store, tiering = broker_of(app).store, app.parts[Status].tiering
             assert tiering is not None
-            await store.flush()
+            await store.upkeep.flush()
             await brought_up(tiering)
             await delete_local(store, tiering)
             first = store.log_min_offset

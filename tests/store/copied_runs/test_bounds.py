@@ -54,15 +54,15 @@ async def test_a_replica_without_records_begins_where_its_source_begins(
     source: MessageStore, tmp_path: Path
 ) -> None:
     """Retention has deleted the source's first segments; the next begins with a snapshot."""
-    await source.checkpoint()
+    await source.upkeep.checkpoint()
     for _ in source.retention.deletion(2, source.visible_offset):  # also of what still waits
         pass
     begin = source.log_min_offset
     assert begin == 2 * SEGMENT_SIZE
 
     async with open_replica(tmp_path / "replica") as replica:
-        replica.begin_at(SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE // 2)
-        replica.begin_at(begin, segment_bytes=SEGMENT_SIZE)  # it has moved on meanwhile
+        replica.role.begin_at(SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE // 2)
+        replica.role.begin_at(begin, segment_bytes=SEGMENT_SIZE)  # it has moved on meanwhile
         assert replica.log_min_offset == replica.log_max_offset == replica.visible_offset == begin
     async with open_replica(tmp_path / "replica") as replica:  # without any record
         assert replica.log_min_offset == replica.log_max_offset == begin
@@ -79,7 +79,7 @@ async def test_a_replica_that_has_records_begins_nowhere_else(
         await catch_up(replica, source, Random(15), until=1)
 
         with pytest.raises(AssertionError, match="records would be lost"):
-            replica.begin_at(2 * SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
+            replica.role.begin_at(2 * SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
 
 
 async def test_a_replica_without_room_for_its_first_segment_begins_later(
@@ -92,10 +92,10 @@ async def test_a_replica_without_room_for_its_first_segment_begins_later(
         with monkeypatch.context() as disk:
             disk.setattr(Segment, "create", full)
             with pytest.raises(DiskFullError):
-                replica.begin_at(SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
+                replica.role.begin_at(SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
             assert isinstance(replica.refusal, DiskFullError)
-        await replica.probe_disk()
-        replica.begin_at(SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
+        await replica.upkeep.probe_disk()
+        replica.role.begin_at(SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
 
         assert replica.refusal is None
         assert replica.log_min_offset == replica.log_max_offset == SEGMENT_SIZE
@@ -164,7 +164,7 @@ async def test_a_replica_whose_log_begins_later_lets_no_reader_pass_messages(
 ) -> None:
     """Its master, or the next one, may have them."""
     async with open_replica(tmp_path / "replica") as replica:
-        replica.begin_at(2 * SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
+        replica.role.begin_at(2 * SEGMENT_SIZE, segment_bytes=SEGMENT_SIZE)
         await catch_up(replica, source, Random(1))
         begin, _ = replica.queues.range("orders", 0)
         assert source.queues.range("orders", 0)[0] < begin

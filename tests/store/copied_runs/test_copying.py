@@ -69,7 +69,7 @@ async def test_a_replica_that_lost_its_end_to_a_power_cut_goes_on_from_what_is_l
 ) -> None:
     random = Random(4)
     replica = await MessageStore.open(tmp_path / "replica", settings(is_replica=True), CLOCK)
-    await replica.checkpoint()
+    await replica.upkeep.checkpoint()
     begins = await catch_up(replica, source, random)
     await abandon(replica)
     kept = random.choice(begins[len(begins) // 2 :]) + 100
@@ -89,14 +89,14 @@ async def test_a_run_is_stored_even_if_its_caller_is_cancelled(
 ) -> None:
     async with open_replica(tmp_path / "replica", FlushMode.SYNC) as replica:
         run = b"".join(source.log.run(0, 10_000))
-        copying = asyncio.create_task(replica.copy(memoryview(run), 0))
+        copying = asyncio.create_task(replica.role.copy(memoryview(run), 0))
         await asyncio.sleep(0)
         copying.cancel()
         with pytest.raises(asyncio.CancelledError):
             await copying
 
         assert replica.durable_offset == len(run)
-        replica.confirm(len(run))
+        replica.role.confirm(len(run))
         await catch_up(replica, source, Random(13))
         assert_same(replica, source)
 
@@ -117,10 +117,10 @@ async def test_runs_that_come_at_once_are_taken_one_after_another(
         runs, end = [], 0
         while end < source.visible_offset:
             run = b"".join(source.log.run(end, 9_000))
-            runs.append(replica.copy(memoryview(run), end))
+            runs.append(replica.role.copy(memoryview(run), end))
             end += len(run)
         await asyncio.gather(*runs)
-        replica.confirm(end)
+        replica.role.confirm(end)
 
         assert_same(replica, source)
 
@@ -140,7 +140,7 @@ async def test_a_replica_takes_nothing_but_runs_and_only_a_replica_takes_any(
     end = source.log_max_offset
     run = b"".join(source.log.run(0, 1))
     with pytest.raises(RefusedRunError, match=f"expected a run at log offset {end}, found 0"):
-        await source.copy(memoryview(run), 0)
+        await source.role.copy(memoryview(run), 0)
 
 
 async def test_a_replica_that_becomes_a_broker_goes_on_as_its_source_would(

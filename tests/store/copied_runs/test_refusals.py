@@ -84,7 +84,7 @@ async def test_a_run_that_begins_elsewhere_is_refused(source: MessageStore, tmp_
             (b"\0" + run, end),
         ):
             with refused(replica):
-                await replica.copy(memoryview(bytes_of_run), offset)
+                await replica.role.copy(memoryview(bytes_of_run), offset)
 
 
 async def test_a_run_that_is_cut_is_refused(source: MessageStore, tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ async def test_a_run_that_is_cut_is_refused(source: MessageStore, tmp_path: Path
         lengths = {0, 1, 7, 8, 90, len(run) - 1, *Random(7).sample(range(len(run)), 60)} - sound
         for length in sorted(lengths):
             with refused(replica):
-                await replica.copy(memoryview(run[:length]), end)
+                await replica.role.copy(memoryview(run[:length]), end)
         with refused(replica):
-            await replica.copy(memoryview(run + bytes(40)), end)
+            await replica.role.copy(memoryview(run + bytes(40)), end)
 
 
 def record_ends(run: bytes, room: int) -> set[int]:
@@ -122,7 +122,7 @@ async def test_a_record_of_no_queue_is_refused_after_the_first_event(
         record = Record("orders", b"x", log_offset=end, store_host=STORE_HOST, sys_flag=int(flag))
         run = encode_record(record, with_checksum=True)
         with refused(replica, "expected a record of a queue"):
-            await replica.copy(memoryview(run), end)
+            await replica.role.copy(memoryview(run), end)
 
 
 async def test_a_run_that_ends_amid_a_group_is_refused(
@@ -143,7 +143,7 @@ async def test_a_run_that_ends_amid_a_group_is_refused(
         [piece] = source.log.run(offset, begin - offset + 30_000)
 
         with refused(replica):
-            await replica.copy(piece[: end_of_head - offset], offset)
+            await replica.role.copy(piece[: end_of_head - offset], offset)
 
 
 async def test_a_run_with_a_changed_byte_is_refused(source: MessageStore, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_a_run_with_a_changed_byte_is_refused(source: MessageStore, tmp_pa
             changed = bytearray(run)
             changed[position] ^= 0x20
             with refused(replica):
-                await replica.copy(memoryview(changed), end)
+                await replica.role.copy(memoryview(changed), end)
 
 
 async def test_a_run_with_a_snapshot_of_another_log_is_refused(
@@ -172,7 +172,7 @@ async def test_a_run_with_a_snapshot_of_another_log_is_refused(
         run = b"".join(other.log.run(offset, SEGMENT_SIZE))
 
         with refused(replica, match=f"of log {source.state.log_id}, found one of"):
-            await replica.copy(memoryview(run), offset)
+            await replica.role.copy(memoryview(run), offset)
     await other.close()
 
 
@@ -188,11 +188,11 @@ async def test_a_run_with_an_epoch_that_begins_elsewhere_is_refused(
 ) -> None:
     async with open_replica(tmp_path / "replica") as replica:
         await catch_up(replica, source, Random(11))
-        begin, epoch = source.log_max_offset, source.epochs().last + 1
+        begin, epoch = source.log_max_offset, source.role.epochs().last + 1
         await append_epoch(source, epoch, begin - 1)
 
         with refused(replica, match=rf"to begin at log offset {begin}, .* found {begin - 1}"):
-            await replica.copy(memoryview(b"".join(source.log.run(begin, 1))), begin)
+            await replica.role.copy(memoryview(b"".join(source.log.run(begin, 1))), begin)
 
 
 async def test_a_run_with_an_epoch_that_does_not_ascend_is_refused(
@@ -203,7 +203,7 @@ async def test_a_run_with_an_epoch_that_does_not_ascend_is_refused(
         await catch_up(replica, source, Random(11))
     directory = Path(shutil.copytree(tmp_path / "replica", tmp_path / "other"))
     other = await MessageStore.open(directory, settings(is_replica=False), CLOCK)
-    begin, last = other.log_max_offset, other.epochs().last
+    begin, last = other.log_max_offset, other.role.epochs().last
     for epoch in (last + 2, last + 1):
         await append_epoch(other, epoch, other.log_max_offset)
     whole, first = other.log.run(begin, SEGMENT_SIZE), other.log.run(begin, 1)
@@ -213,11 +213,11 @@ async def test_a_run_with_an_epoch_that_does_not_ascend_is_refused(
         for run in (whole, second):
             at = replica.log_max_offset
             with refused(replica, match=rf"an epoch after {last + 2} at .* found {last + 1}"):
-                await replica.copy(memoryview(b"".join(run)), at)
+                await replica.role.copy(memoryview(b"".join(run)), at)
             if run is whole:
-                await replica.copy(first[0], begin)
-                replica.confirm(replica.log_max_offset)
-        assert replica.epochs().last == last + 2
+                await replica.role.copy(first[0], begin)
+                replica.role.confirm(replica.log_max_offset)
+        assert replica.role.epochs().last == last + 2
     await other.close()
 
 
@@ -234,7 +234,7 @@ async def test_a_run_whose_queue_offsets_do_not_follow_is_refused(
         run = b"".join(source.log.run(end, 3_000))
 
         with refused(replica, match="expected queue offset 0 at log offset"):
-            await replica.copy(memoryview(run), end)
+            await replica.role.copy(memoryview(run), end)
 
 
 async def test_a_replica_that_has_no_room_refuses_and_takes_the_run_later(
@@ -249,9 +249,9 @@ async def test_a_replica_that_has_no_room_refuses_and_takes_the_run_later(
             with monkeypatch.context() as disk:
                 disk.setattr(Segment, name, full)
                 with pytest.raises(DiskFullError):
-                    await replica.copy(memoryview(run), replica.log_max_offset)
+                    await replica.role.copy(memoryview(run), replica.log_max_offset)
                 with pytest.raises(DiskFullError):
-                    await replica.copy(memoryview(run), replica.log_max_offset)
+                    await replica.role.copy(memoryview(run), replica.log_max_offset)
             assert files_of(replica, "commitlog") == before
-            await replica.probe_disk()
+            await replica.upkeep.probe_disk()
             assert replica.refusal is None

@@ -29,7 +29,7 @@ async def test_a_log_is_copied_in_runs_whatever_bytes_are_there(tmp_path: Path, 
             await done(client, begun["transaction_id"], "commit")
         log, store = master.store, replica.store
         whole = b"".join(log.log.pieces(log.log_min_offset, log.log_max_offset))
-        store.begin_at(log.log_min_offset, segment_bytes=log.segment_bytes)
+        store.role.begin_at(log.log_min_offset, segment_bytes=log.segment_bytes)
         buffer, given = bytearray(), 0
         runs = 0
         while given < len(whole):
@@ -38,8 +38,8 @@ async def test_a_log_is_copied_in_runs_whatever_bytes_are_there(tmp_path: Path, 
             room = log.segment_bytes - store.log_max_offset % log.segment_bytes
             size = run_size(buffer, room=room, segment_bytes=log.segment_bytes)
             if size:
-                await store.copy(memoryview(bytearray(buffer[:size])), store.log_max_offset)
-                store.confirm(store.log_max_offset)
+                await store.role.copy(memoryview(bytearray(buffer[:size])), store.log_max_offset)
+                store.role.confirm(store.log_max_offset)
                 del buffer[:size]
                 runs += 1
 

@@ -23,10 +23,10 @@ async def test_a_checkpoint_that_is_given_up_leaves_no_flush_behind(
     store = await opened(tmp_path)
     await store.change(ORDERS)
     await send(store, b"one")
-    await store.flush()
+    await store.upkeep.flush()
     flushing = InThread(monkeypatch, "eruca_broker.store.files.unflushed._sync_file")
     flushing.may_go_on.clear()
-    checkpoint = asyncio.create_task(store.checkpoint())
+    checkpoint = asyncio.create_task(store.upkeep.checkpoint())
     await flushing.has_begun.wait()
 
     checkpoint.cancel()
@@ -46,7 +46,7 @@ async def test_nobody_waits_while_a_checkpoint_is_made_durable(
     store = await opened(tmp_path)
     writing = InThread(monkeypatch, "eruca_broker.store.checkpoints.write_checkpoint")
 
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
 
     assert writing.threads
     assert threading.get_ident() not in writing.threads
@@ -81,7 +81,7 @@ async def test_nobody_waits_while_a_full_disk_is_tried_for_a_further_segment(
     store.refusal = DiskFullError("the disk is full")
     making = InThread(monkeypatch, "eruca_broker.store.log.commit_log.Segment.create")
     making.may_go_on.clear()
-    probe = asyncio.create_task(store.probe_disk())
+    probe = asyncio.create_task(store.upkeep.probe_disk())
     await making.has_begun.wait()
 
     assert isinstance(store.refusal, DiskFullError)

@@ -37,9 +37,9 @@ async def test_a_write_that_fails_in_a_checkpoint_is_made_again_by_the_next(
         patch.setattr(os, "pwrite", write)
         for _ in range(3):
             with pytest.raises(OSError, match=os.strerror(number)):
-                await store.checkpoint()
+                await store.upkeep.checkpoint()
 
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
 
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint is not None
@@ -55,7 +55,7 @@ async def test_after_a_flush_that_failed_only_a_restart_brings_a_checkpoint(
 ) -> None:
     store = await opened(tmp_path)
     await store.change(ORDERS)
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     promised = read_checkpoint(tmp_path)
     assert promised is not None
     await send(store, b"kept")
@@ -70,9 +70,9 @@ async def test_after_a_flush_that_failed_only_a_restart_brings_a_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", flush)
         with pytest.raises(FlushError, match=os.strerror(number)):
-            await store.checkpoint()
+            await store.upkeep.checkpoint()
     with pytest.raises(FlushError, match="restart the broker"):
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
     failed = {p.name: p.failure for p in store.projections() if p.failure is not None}
     assert list(failed) == ["key_index" if files == "index" else "consume_queues"]
     assert "restart the broker" in str(failed)
@@ -84,7 +84,7 @@ async def test_after_a_flush_that_failed_only_a_restart_brings_a_checkpoint(
 
     store = await opened(tmp_path)
     assert bodies(store) == [b"kept", b"after"]
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint is not None
     assert checkpoint.projected_offset == store.log_max_offset
@@ -112,7 +112,7 @@ async def test_a_flush_that_failed_while_the_index_took_entries_in_is_final_too(
         assert len(found) == 60
 
     with pytest.raises(FlushError, match="restart the broker"):
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
     assert [p.name for p in store.projections() if p.failure is not None] == ["key_index"]
     await store.close()
     assert (tmp_path / "abort").exists()

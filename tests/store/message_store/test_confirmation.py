@@ -34,7 +34,7 @@ class Durable:
     def __init__(self, store: MessageStore) -> None:
         self.offsets: list[int] = []
         self.store = store
-        store.on_durable = self._moved
+        store.role.on_durable = self._moved
 
     def _moved(self, durable_offset: int) -> None:
         assert durable_offset == self.store.durable_offset
@@ -80,7 +80,7 @@ async def test_nothing_is_visible_before_it_is_confirmed(
     with pytest.raises(RecordNotFoundError):
         store.log.record(before)
 
-    store.confirm(end)
+    store.role.confirm(end)
     assert store.confirmed_offset == store.visible_offset == end
     assert (await sending).log_offset == before
     assert "late" in store.state.topics
@@ -107,7 +107,7 @@ async def test_a_confirmation_publishes_whole_batches_and_groups_in_the_order_of
     end = await durable.until_durable()
 
     for offset in range(begin - 1, end + 1):
-        store.confirm(offset)
+        store.role.confirm(offset)
         expected = max((e for e in ends if e <= offset), default=begin)
         assert store.visible_offset == expected
         await asyncio.sleep(0)
@@ -128,20 +128,20 @@ async def test_a_confirmation_takes_nothing_back_and_leads_nothing_that_is_not_d
     sending = asyncio.ensure_future(send(store, b"two"))
     await until(lambda: store.log_max_offset > visible)
 
-    store.confirm(visible - 1)
+    store.role.confirm(visible - 1)
     assert store.visible_offset == visible
-    store.confirm(1 << 60)
+    store.role.confirm(1 << 60)
     assert store.visible_offset == store.durable_offset
     assert (store.durable_offset == visible) is (mode is FlushMode.SYNC)
 
     flushes.may_end.set()
-    store.confirm(await durable.until_durable())
+    store.role.confirm(await durable.until_durable())
     assert (await sending).queue_offset == 1
 
 
 async def _confirming(store: MessageStore, durable: Durable) -> None:
     await asyncio.sleep(0)
-    store.confirm(await durable.until_durable())
+    store.role.confirm(await durable.until_durable())
 
 
 @pytest.mark.parametrize("mode", [FlushMode.SYNC])
@@ -155,7 +155,7 @@ async def test_what_is_durable_may_be_confirmed_though_a_later_flush_fails(
     with pytest.raises(StoreFailedError):
         await send(store, b"in doubt")
 
-    store.confirm(store.log_max_offset)
+    store.role.confirm(store.log_max_offset)
 
     assert (await first).queue_offset == 0
     assert store.visible_offset == end < store.log_max_offset
@@ -172,14 +172,14 @@ async def test_a_failed_write_leaves_those_before_it_to_be_confirmed(
     end = await durable.until_durable()
     with file_size_limit(0), pytest.raises(UnavailableError):
         await send(store, b"refused")
-    await store.probe_disk()
+    await store.upkeep.probe_disk()
     second = asyncio.ensure_future(send(store, b"two"))
     await asyncio.sleep(0)
     await durable.until_durable()
 
-    store.confirm(end)
+    store.role.confirm(end)
     assert bodies(store) == [b"one"]
-    store.confirm(store.durable_offset)
+    store.role.confirm(store.durable_offset)
 
     assert [(await it).queue_offset for it in (first, second)] == [0, 1]
     assert bodies(store) == [b"one", b"two"]
@@ -199,7 +199,7 @@ async def test_unconfirmed_messages_stay_in_the_log_and_their_senders_know_no_ou
     await asyncio.sleep(0)
     end = await durable.until_durable()
     if not is_killed:
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
         checkpoint = read_checkpoint(tmp_path)
         assert checkpoint is not None
         assert (checkpoint.projected_offset, checkpoint.flushed_offset) == (visible, end)
@@ -229,7 +229,7 @@ async def test_a_segment_begun_meanwhile_begins_with_the_state_after_all_that_pr
         await durable.until_durable()
     assert store.segment_count > 1
     assert "passing" in store.state.topics
-    store.confirm(store.durable_offset)
+    store.role.confirm(store.durable_offset)
     await asyncio.gather(*waiting)
     answers = all_answers(store)
     await store.close()
@@ -290,7 +290,7 @@ async def test_a_run_reaches_the_written_end_and_divides_nothing_appended_togeth
     with pytest.raises(RecordNotFoundError):
         store.log.run(ends[-1] + 1, bytes_max)
     flushes.may_end.set()
-    store.confirm(await durable.until_durable())
+    store.role.confirm(await durable.until_durable())
     await waiting
 
 
@@ -300,7 +300,7 @@ async def test_without_a_hook_what_is_durable_is_confirmed_at_once(tmp_path: Pat
     changing = asyncio.ensure_future(store.change(ORDERS))
     await asyncio.sleep(0)
     await durable.until_durable()
-    store.on_durable = None
+    store.role.on_durable = None
 
     receipt = await send(store, b"one")
 
@@ -321,12 +321,12 @@ async def test_replicas_learn_of_what_is_written_before_it_is_durable_here(
         assert b"".join(store.log.run(before, 1 << 20))
         seen.append((end_offset, len(durable.offsets)))
 
-    store.on_written = written
+    store.role.on_written = written
     sending = asyncio.ensure_future(send(store, b"one"))
     await until(lambda: bool(durable.offsets))
     end = store.log_max_offset
 
     assert seen == [(end, 0)]
     assert durable.offsets == [end]
-    store.confirm(end)
+    store.role.confirm(end)
     await sending

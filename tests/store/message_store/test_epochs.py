@@ -28,11 +28,11 @@ async def test_an_epoch_counts_from_its_append_and_is_state_once_visible(
 
     change = new_term(store, began(4, unclean=True))
 
-    assert (store.epochs(), store.state.epochs) == (expected, EpochTable())
+    assert (store.role.epochs(), store.state.epochs) == (expected, EpochTable())
     with pytest.raises(AssertionError, match="rule 13"):
-        store.lead(began(4))
+        store.role.lead(began(4))
     await change
-    assert store.epochs() == store.state.epochs == expected
+    assert store.role.epochs() == store.state.epochs == expected
 
 
 @BOTH_MODES
@@ -42,7 +42,7 @@ async def test_no_term_begins_an_epoch_again(store: MessageStore, epoch: int) ->
     end = store.log_max_offset
 
     with pytest.raises(AssertionError, match="rule 13"):
-        store.lead(began(epoch))
+        store.role.lead(began(epoch))
 
     assert store.log_max_offset == end
 
@@ -64,7 +64,7 @@ async def test_an_epoch_that_does_not_fit_begins_with_the_blank_record(store: Me
         break
 
     assert store.segment_count == count + 1
-    assert store.epochs() == store.state.epochs == EpochTable(tuple(expected))
+    assert store.role.epochs() == store.state.epochs == EpochTable(tuple(expected))
     head = store.log.run(end, 1)
     assert sum(map(len, head)) > receipt.log_offset - end, "a run goes on behind the blank record"
 
@@ -81,7 +81,7 @@ async def test_the_epochs_of_the_log_outlive_restarts_and_retention(
         first = store.segment_count
         while store.segment_count == first:
             await send(store, b"x" * 700)
-    whole, hosts = store.epochs(), store.state.store_hosts
+    whole, hosts = store.role.epochs(), store.state.store_hosts
     assert hosts == ("10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911")
 
     async def again() -> MessageStore:
@@ -89,10 +89,10 @@ async def test_the_epochs_of_the_log_outlive_restarts_and_retention(
         return await MessageStore.open(tmp_path, small_settings(), store._clock)
 
     store = await again()
-    assert (store.epochs(), store.state.store_hosts) == (whole, hosts)
+    assert (store.role.epochs(), store.state.store_hosts) == (whole, hosts)
     assert len(await delete_oldest_segments(store, 2)) == 2
-    assert (store.epochs().epochs, store.state.store_hosts) == (whole.epochs[1:], hosts[1:])
+    assert (store.role.epochs().epochs, store.state.store_hosts) == (whole.epochs[1:], hosts[1:])
 
     store = await again()
-    assert (store.epochs().epochs, store.state.store_hosts) == (whole.epochs[1:], hosts[1:])
+    assert (store.role.epochs().epochs, store.state.store_hosts) == (whole.epochs[1:], hosts[1:])
     await store.close()

@@ -33,8 +33,8 @@ async def test_when_a_flush_fails_nothing_is_acknowledged_any_more(
     with pytest.raises(StoreFailedError):
         await send(store, b"refused")
     with pytest.raises(StoreFailedError):
-        await store.flush()
-    await store.probe_disk()
+        await store.upkeep.flush()
+    await store.upkeep.probe_disk()
     assert isinstance(store.refusal, StoreFailedError)
     assert bodies(store) == found_by_key(store) == [b"safe"]
     assert store.visible_offset == store.flushed_offset
@@ -72,7 +72,7 @@ async def test_a_restart_recovers_from_a_failed_flush_and_finds_what_was_acknowl
             await send(store, b"in doubt")
     else:
         with pytest.raises(StoreFailedError):
-            await store.flush()
+            await store.upkeep.flush()
     await store.close()
     flushes.failing = False
 
@@ -93,7 +93,7 @@ async def test_what_a_failed_flush_has_given_up_is_written_again_before_it_is_pr
     store = await opened(tmp_path, settings)
     await store.change(ORDERS)
     await send(store, b"acknowledged")
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     disk.is_failing = True
     with pytest.raises(StoreFailedError):
         await send(store, b"in doubt")
@@ -102,7 +102,7 @@ async def test_what_a_failed_flush_has_given_up_is_written_again_before_it_is_pr
 
     store = await opened(tmp_path, settings)
     await send(store, b"after")
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     await abandon(store)
     disk.cut_power()
 

@@ -42,7 +42,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
             try:
                 await send(store, body)
             except DiskFullError:
-                await store.probe_disk()
+                await store.upkeep.probe_disk()
             else:
                 kept.append(body)
         assert isinstance(store.refusal, DiskFullError)
@@ -51,7 +51,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
         assert bodies(store) == kept[: len(bodies(store))]
         assert found_by_key(store) == kept[: len(found_by_key(store))]
 
-    await store.probe_disk()
+    await store.upkeep.probe_disk()
     assert store.refusal is None
     assert bodies(store) == found_by_key(store) == kept
     await send(store, b"after")
@@ -71,8 +71,8 @@ async def test_the_log_tells_once_that_writes_are_refused_and_that_they_are_acce
             for _ in range(9):
                 with suppress(DiskFullError):
                     await send(store, b"x" * 9_000)
-        await store.probe_disk()
-        await store.probe_disk()
+        await store.upkeep.probe_disk()
+        await store.upkeep.probe_disk()
         await send(store, b"after")
     await store.close()
 
@@ -114,7 +114,7 @@ async def test_a_full_key_index_hides_nothing_and_loses_no_timer(
         assert len(store.timers) == 1
         with pytest.raises(DiskFullError, match="key index"):
             await send(store, b"refused")
-        await store.probe_disk()
+        await store.upkeep.probe_disk()
         assert isinstance(store.refusal, DiskFullError)
         for _ in range(2):  # as when timers are carried forward
             await store.append_group([batch("orders", 0, [b"x" * 20_000])], despite_full_disk=True)
@@ -196,16 +196,16 @@ async def test_a_start_on_a_full_disk_serves_reads_and_recovers_by_itself(
             store = await opened(tmp_path, settings)
             assert bodies(store) == found_by_key(store) == sent
             assert store.state.committed_offset("g", "orders", 0) == 7
-            await store.probe_disk()
+            await store.upkeep.probe_disk()
             assert store.refusal is None or isinstance(store.refusal, DiskFullError)
             await abandon(store)
         store = await opened(tmp_path, settings)
-    await store.probe_disk()
+    await store.upkeep.probe_disk()
 
     assert store.refusal is None
     await send(store, b"last")
     assert bodies(store) == found_by_key(store) == [*sent, b"last"]
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert {projection.failure for projection in store.projections()} == {None}
     await abandon(store)
     for _ in range(2):

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 async def test_want_of_open_files_is_over_once_there_are_some(
     store: MessageStore, tmp_path: Path
 ) -> None:
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     before = read_checkpoint(tmp_path)
     await send(store, b"first", queue_id=0)
 
@@ -28,17 +28,17 @@ async def test_want_of_open_files_is_over_once_there_are_some(
         await send(store, b"hidden", queue_id=3)  # in the log; its queue cannot be made
         with pytest.raises(UnavailableError, match="Too many open files") as refused:
             await send(store, b"refused", queue_id=3)
-        await store.probe_disk()
+        await store.upkeep.probe_disk()
         with pytest.raises(OSError, match="Too many open files"):
-            await store.checkpoint()
+            await store.upkeep.checkpoint()
     assert type(refused.value) is type(store.refusal) is UnavailableError
     assert "ulimit -n" in (refused.value.fix or "")
 
-    await store.probe_disk()
+    await store.upkeep.probe_disk()
     await send(store, b"after", queue_id=3)
 
     assert bodies(store, 3) == [b"hidden", b"after"]
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert read_checkpoint(tmp_path) != before
     await store.close()
     assert not (tmp_path / "abort").exists()
@@ -52,9 +52,9 @@ async def test_files_that_cannot_be_opened_for_a_flush_have_lost_nothing(
     await send(store, b"kept")
     assert found_by_key(store) == [b"kept"]  # so that only the flushes are left
     with open_files_limit(0), pytest.raises(OSError, match="Too many open files"):
-        await store.checkpoint()
+        await store.upkeep.checkpoint()
 
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
 
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint is not None
@@ -69,7 +69,7 @@ async def test_no_queue_leads_to_what_retention_has_deleted_while_files_were_sho
     await store.change(ORDERS)
     for number in range(160):
         await send(store, b"%d" % number * 100, queue_id=number % 4)
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert store.segment_count > 2
     store._consume_queues.close()  # as if the descriptors had been needed for other queues
 

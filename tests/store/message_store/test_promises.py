@@ -124,12 +124,12 @@ async def test_writes_are_accepted_again_before_the_next_segment_is_warm(
     monkeypatch.setattr(Segment, "warm", lambda segment: warmed.append(segment.path.name))
     store.refusal = DiskFullError("the disk is full")
 
-    await store.probe_disk()
+    await store.upkeep.probe_disk()
 
     assert store.refusal is None
     assert not warmed
     await send(store, bytes(range(1, 251)) * 60)
-    await store.prepare_next_segment()
+    await store.upkeep.prepare_next_segment()
     assert warmed == [f"{store.segment_bytes:020d}"]
     await store.close()
 
@@ -140,12 +140,12 @@ async def test_a_checkpoint_promises_nothing_of_what_comes_while_the_log_is_flus
     clock = ManualClock()
     store = await MessageStore.open(tmp_path, small_settings(), clock)
     await store.change(ORDERS)
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     clock.advance(1)
     before = await send(store, b"before")
     earlier = flushes.count
     flushes.may_end.clear()
-    checking = asyncio.ensure_future(store.checkpoint())
+    checking = asyncio.ensure_future(store.upkeep.checkpoint())
     await until(lambda: flushes.count > earlier)
     clock.advance(1)
     meanwhile = await send(store, b"meanwhile")
@@ -171,7 +171,7 @@ async def test_a_flush_ends_with_what_was_written_before_it_however_much_comes_m
     earlier = flushes.count
     before = (await send(store, b"before")).log_offset
     flushes.may_end.clear()
-    flushing = asyncio.ensure_future(store.flush())
+    flushing = asyncio.ensure_future(store.upkeep.flush())
     await until(lambda: flushes.count == earlier + 1)
     meanwhile = (await send(store, b"meanwhile")).log_offset
 

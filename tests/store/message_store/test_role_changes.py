@@ -42,14 +42,14 @@ async def test_a_new_master_confirms_what_was_left_only_with_its_epoch(
         await feed(two, one)
         end = two.log_max_offset
 
-        leading = two.lead(began(2))
+        leading = two.role.lead(began(2))
         sent = await send(two, "f")
 
-        assert not two.is_replica
-        assert two.epochs().epochs == (*one.epochs().epochs, Epoch(2, end))
+        assert not two.role.is_replica
+        assert two.role.epochs().epochs == (*one.role.epochs().epochs, Epoch(2, end))
         epoch_end = next(two._writer.unpublished()).log_offset  # of the first that is left
         for offset in (visible, epoch_end, end, end + 1):
-            two.confirm(offset)
+            two.role.confirm(offset)
             assert two.visible_offset == visible
         assert not leading.done()
         assert two.state.epochs.last == 1
@@ -58,9 +58,9 @@ async def test_a_new_master_confirms_what_was_left_only_with_its_epoch(
         assert (await leading).log_offset == end
         assert (await sent[0]).queue_offset == 5
         assert bodies(two) == [b"a", b"b", b"c", b"d", b"e", b"f"]
-        assert two.state.epochs == two.epochs()
+        assert two.state.epochs == two.role.epochs()
         assert not any(future.done() for future in left)
-        one.follow()
+        one.role.follow()
         await feed(one, two)
         assert log_of(one) == log_of(two)
         await confirmed(one)
@@ -79,13 +79,13 @@ async def test_roles_go_back_and_forth_and_both_logs_stay_equal(
             await feed(replica, master)
             if epoch % 3:
                 await confirmed(master)
-                replica.confirm(master.confirmed_offset)
+                replica.role.confirm(master.confirmed_offset)
             await send(master, "y" * 90)
             await feed(replica, master)
 
-            master.follow()
+            master.role.follow()
             master, replica = replica, master
-            leading = master.lead(began(epoch))
+            leading = master.role.lead(began(epoch))
             await durable(master)
             await feed(replica, master)
             assert log_of(master) == log_of(replica)
@@ -93,7 +93,7 @@ async def test_roles_go_back_and_forth_and_both_logs_stay_equal(
             await confirmed(replica)
             await leading
             assert all_answers(master) == all_answers(replica)
-            assert master.epochs() == replica.epochs()
+            assert master.role.epochs() == replica.role.epochs()
 
         assert len(log_of(one)) > 1
         await assert_sound(one, tmp_path)
@@ -116,9 +116,9 @@ async def test_the_calls_of_a_master_that_follows_end_with_what_is_known(
         taken = [one.append(batch("orders", 0, [b"accepted"]))]
         group = one.append_group([batch("orders", queue_id, [b"accepted"]) for queue_id in (0, 1)])
 
-        one.follow()
+        one.role.follow()
 
-        assert one.is_replica
+        assert one.role.is_replica
         assert one._log.end_offset == one.log_max_offset == written
         flushes.may_end.set()
         outcomes = await asyncio.gather(*waiting, *taken, group, return_exceptions=True)
@@ -131,7 +131,7 @@ async def test_the_calls_of_a_master_that_follows_end_with_what_is_known(
 
         await lead(two, 2)
         assert bodies(two) == [b"durable"]
-        one.confirm(await durable(one))
+        one.role.confirm(await durable(one))
         assert bodies(one) == [b"durable", b"flushing"]
 
 
@@ -139,7 +139,7 @@ async def test_what_was_taken_back_leaves_its_queue_offsets_to_others(tmp_path: 
     async with pair(tmp_path, FlushMode.ASYNC) as (one, two):
         await confirmed(one)
         taken = one.append(batch("orders", 1, [b"never"]))
-        one.follow()
+        one.role.follow()
         with pytest.raises(NotMasterForSureError):
             await taken
 
@@ -167,7 +167,7 @@ async def test_topics_deleted_and_made_again_in_what_was_left_begin_at_offset_0(
             changing = await change(one, TopicDeleted("orders"))
             await feed(two, one, 1)
             assert two.visible_offset == visible
-            one.confirm(one.durable_offset)
+            one.role.confirm(one.durable_offset)
             await asyncio.gather(*changing)
             await change(one, ORDERS)
             await confirmed(one)
@@ -177,8 +177,8 @@ async def test_topics_deleted_and_made_again_in_what_was_left_begin_at_offset_0(
             assert [(await it).queue_offset for it in sent] == list(range(round_ + 1))
 
         assert two.queues.range("orders", 0) == (0, 3)  # the replica has confirmed none of it
-        one.follow()
-        leading = two.lead(began(2))
+        one.role.follow()
+        leading = two.role.lead(began(2))
         changing = await change(two, OffsetsCommitted("g", []))
         ends = queue_ends(two)
         await confirmed(two)
@@ -198,17 +198,17 @@ async def test_a_former_master_shows_what_another_one_confirms_of_its_predecesso
         [sent] = await send(one, "a")
         await feed(two, one)
         end = two.log_max_offset
-        leading = two.lead(began(2))
+        leading = two.role.lead(began(2))
         await durable(two)
-        two.confirm(end)
+        two.role.confirm(end)
         assert not bodies(two)
 
-        two.follow()
-        two.confirm(end)
+        two.role.follow()
+        two.role.confirm(end)
 
         assert bodies(two) == [b"a"]
         assert two.visible_offset == end < two.log_max_offset
-        one.follow()
+        one.role.follow()
         assert [type(it) for it in await asyncio.gather(sent, leading, return_exceptions=True)] == [
             OutcomeUnknownError
         ] * 2
@@ -222,9 +222,9 @@ async def test_a_master_of_a_moment_ago_leads_while_its_flush_is_in_progress(
         flushes.may_end.clear()
         sent = one.append(batch("orders", 0, [b"a"]))
         await until(lambda: one.log_max_offset == one._log.end_offset)
-        one.follow()
+        one.role.follow()
 
-        leading = one.lead(began(2))
+        leading = one.role.lead(began(2))
         later = one.append(batch("orders", 0, [b"b"]))
         flushes.may_end.set()
         await confirmed(one)
@@ -255,12 +255,12 @@ async def test_a_replica_whose_flush_fails_neither_copies_nor_leads(
                 await feed(two, one)
 
         with pytest.raises(StoreFailedError):
-            two.lead(began(2))
-        two.confirm(two.log_max_offset)
-        assert two.is_replica
+            two.role.lead(began(2))
+        two.role.confirm(two.log_max_offset)
+        assert two.role.is_replica
         assert two.visible_offset == two.durable_offset == end < two.log_max_offset
         assert bodies(two) == [b"durable"]
-        one.follow()
+        one.role.follow()
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
@@ -269,11 +269,11 @@ async def test_a_run_that_is_being_copied_outlasts_a_call_to_follow(tmp_path: Pa
         await send(one, "a")
         begin = two.log_max_offset
         run = memoryview(b"".join(one.log.run(begin, 10**6)))
-        copying = asyncio.create_task(two.copy(run, begin))
+        copying = asyncio.create_task(two.role.copy(run, begin))
         await asyncio.sleep(0)
-        two.follow()
+        two.role.follow()
         with pytest.raises(AssertionError, match="a run is being copied"):
-            two.lead(began(2))
+            two.role.lead(began(2))
 
         await copying
         assert two.durable_offset == one.log_max_offset
@@ -283,12 +283,12 @@ async def test_a_run_that_is_being_copied_outlasts_a_call_to_follow(tmp_path: Pa
 async def test_only_a_replica_leads_and_following_twice_changes_nothing(tmp_path: Path) -> None:
     async with pair(tmp_path, FlushMode.ASYNC) as (one, two):
         with pytest.raises(AssertionError, match="begins no further term"):
-            one.lead(began(2))
+            one.role.lead(began(2))
         with pytest.raises(AssertionError, match="rule 13"):
-            two.lead(began(1))
+            two.role.lead(began(1))
         sent = await send(one, "a")
-        one.follow()
-        one.follow()
+        one.role.follow()
+        one.role.follow()
         with pytest.raises(OutcomeUnknownError):
             await sent[0]
-        assert one.epochs() == two.epochs()
+        assert one.role.epochs() == two.role.epochs()

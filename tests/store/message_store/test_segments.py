@@ -160,7 +160,7 @@ async def test_a_prepared_segment_is_used_and_not_left_behind() -> None:
     await store.change(ORDERS)
     while 2 * store.log_max_offset <= store.segment_bytes:
         await send(store, b"x" * 700)
-    await store.prepare_next_segment()
+    await store.upkeep.prepare_next_segment()
     assert len(list((directory / "commitlog").iterdir())) == 2
     assert store.segment_count == 1
 
@@ -175,7 +175,7 @@ async def test_without_room_for_the_next_segment_the_current_one_is_filled(tmp_p
     with file_size_limit(store.segment_bytes - 1):
         while 3 * store.log_max_offset <= 2 * store.segment_bytes:
             await send(store, b"x" * 700)
-            await store.prepare_next_segment()
+            await store.upkeep.prepare_next_segment()
 
     assert store.refusal is None
     assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]

@@ -104,7 +104,7 @@ async def test_an_append_links_to_its_requests_and_what_follows_links_to_it(
 ) -> None:
     request, sending = await begun(store, recorder)
     await sending
-    await store.flush()
+    await store.upkeep.flush()
 
     append, *later = recorder.spans
     assert (append.name, append.links, append.error) == ("append", [request], None)
@@ -121,7 +121,7 @@ async def test_work_that_nobody_sampled_asked_for_has_no_span(
     store: MessageStore, recorder: Recorder
 ) -> None:
     await send(store, b"x")
-    await store.flush()
+    await store.upkeep.flush()
 
     assert recorder.spans == []
 
@@ -210,7 +210,7 @@ async def test_links_and_marks_are_limited(store: MessageStore, recorder: Record
         _, sending = await begun(store, recorder)
         await sending
     recorder.spans.clear()
-    await store.flush()
+    await store.upkeep.flush()
 
     [flush] = recorder.spans
     assert len(flush.links) == MARKS_MAX

@@ -57,7 +57,7 @@ async def assert_from_last_segment(
         for queue_id in range(2):
             end = store.queues.range(topic, queue_id)[1]
             assert rebuilt.queues.range(topic, queue_id)[1] == end
-    assert rebuilt.epochs().last == store.epochs().last
+    assert rebuilt.role.epochs().last == store.role.epochs().last
     await rebuilt.close()
 
 
@@ -70,13 +70,13 @@ async def test_an_empty_replica_leads_with_a_snapshot_behind_its_epoch(
     receipt = await lead(store, 1)
 
     assert receipt.log_offset == 0
-    assert store.epochs().epochs == (Epoch(1, 0),)
+    assert store.role.epochs().epochs == (Epoch(1, 0),)
     assert store.state.log_id
     [first, second] = read_log(store.directory)
     assert (b"epoch_began" in first.body, b"snapshot" in second.body) == (True, True)
     await store.close()
     store = await opened_replica(tmp_path / "one", mode)
-    assert store.epochs().epochs == (Epoch(1, 0),)
+    assert store.role.epochs().epochs == (Epoch(1, 0),)
     await store.close()
 
 
@@ -90,15 +90,15 @@ async def test_wherever_a_term_begins_the_last_segment_has_the_state(tmp_path: P
             await fill(own, room)
             await feed(replica, own)
             count, end = replica.segment_count, replica.log_max_offset
-            own.follow()
+            own.role.follow()
             own, replica = replica, own
 
-            leading = own.lead(began(epoch))
+            leading = own.role.lead(began(epoch))
             await send(own, "y")
 
             rolled.append(own.segment_count > count)
-            assert own.epochs().epochs[-1] == Epoch(epoch, end)
-            assert own._begins_with_snapshot()
+            assert own.role.epochs().epochs[-1] == Epoch(epoch, end)
+            assert own.role._begins_with_snapshot()
             await feed(replica, own, 1)
             await confirmed(own)
             await confirmed(replica)
@@ -133,13 +133,13 @@ async def test_a_replica_with_a_part_of_a_snapshot_leads_with_a_whole_one(tmp_pa
             while replica.log_max_offset <= base:
                 begin = replica.log_max_offset
                 run = b"".join(one.log.run(begin, bytes_max))
-                await replica.copy(memoryview(run), begin)
-            is_whole = replica._begins_with_snapshot()
+                await replica.role.copy(memoryview(run), begin)
+            is_whole = replica.role._begins_with_snapshot()
 
             await lead(replica, 2)
 
             assert not is_whole
-            assert replica._begins_with_snapshot()
+            assert replica.role._begins_with_snapshot()
             assert replica._snapshots.latest_offset > base
             await assert_from_last_segment(replica, tmp_path / f"{bytes_max}", ["orders"])
             await replica.close()
@@ -157,11 +157,11 @@ async def test_a_new_master_knows_the_ends_of_queues_whose_messages_have_expired
         await confirmed(one)
         assert await delete_oldest_segments(one, 1)
         new = await opened_replica(tmp_path / "new")
-        new.begin_at(one.log_min_offset, segment_bytes=one.segment_bytes)
+        new.role.begin_at(one.log_min_offset, segment_bytes=one.segment_bytes)
         await feed(new, one, 4_000)
         assert new.visible_offset == new.log_min_offset
 
-        leading = new.lead(began(2))
+        leading = new.role.lead(began(2))
         sent = await send(new, "d", queue_id=1)
         await confirmed(new)
 
@@ -183,7 +183,7 @@ async def test_a_snapshot_that_a_restart_divided_does_not_hold_up_retention(tmp_
         base = one._log.segments[-1].base_offset
         ended = await opened_replica(tmp_path / "new")
         while (before := ended.log_max_offset) <= base:
-            await ended.copy(memoryview(b"".join(one.log.run(before, 1))), before)
+            await ended.role.copy(memoryview(b"".join(one.log.run(before, 1))), before)
         await ended.close()
 
         new = await opened_replica(tmp_path / "new")
@@ -217,7 +217,7 @@ async def test_a_snapshot_of_a_new_master_has_the_timers_of_what_was_left(tmp_pa
                 await feed(two, one)
                 await confirmed(two)
             else:
-                one.confirm(await durable(one))
+                one.role.confirm(await durable(one))
             places.append((await waiting_).log_offset)
         await asyncio.sleep(0)
         for timer_id in (places[1], places[2]):
@@ -258,14 +258,14 @@ async def test_a_term_that_has_no_room_has_not_begun(
         with monkeypatch.context() as disk:
             disk.setattr(Segment, name, full)
             with pytest.raises(DiskFullError):
-                await two.lead(began(2))
+                await two.role.lead(began(2))
             with pytest.raises(DiskFullError):
                 two.append(batch("orders", 0, [b"x"]))
 
-        await two.probe_disk()
-        assert two.is_replica
+        await two.upkeep.probe_disk()
+        assert two.role.is_replica
         assert two.refusal is None
-        assert (log_of(two), two.log_max_offset, two.epochs().last) == (before, end, 1)
+        assert (log_of(two), two.log_max_offset, two.role.epochs().last) == (before, end, 1)
         with pytest.raises(NotMasterForSureError):
             two.append(batch("orders", 0, [b"x"]))
         await lead(two, 2)

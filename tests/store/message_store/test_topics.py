@@ -44,7 +44,7 @@ async def test_a_topic_goes_although_its_files_cannot_be_deleted_yet(
     store: MessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(store, b"old")
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     before = read_checkpoint(tmp_path)
     assert before is not None
 
@@ -55,13 +55,13 @@ async def test_a_topic_goes_although_its_files_cannot_be_deleted_yet(
         await store.change(ORDERS)
         await send(store, b"late")  # its queue's files are not its own yet
         with pytest.raises(OSError, match="Input/output"):
-            await store.checkpoint()
+            await store.upkeep.checkpoint()
         assert bodies(store) == []
     # Or a crash would bring the old messages back.
     assert read_checkpoint(tmp_path) == before._replace(flushed_offset=store.flushed_offset)
 
     assert (await send(store, b"new")).queue_offset == 1
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     assert bodies(store) == [b"late", b"new"]
     assert read_checkpoint(tmp_path) != before
 
@@ -73,7 +73,7 @@ async def test_files_that_outlive_their_topic_are_gone_after_the_next_start(
     store = await opened(tmp_path)
     await store.change(ORDERS)
     await send(store, b"old")
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", refuse)
         await store.change(TopicDeleted("orders"))

@@ -47,14 +47,14 @@ async def test_runs_that_follow_each_other_unconfirmed_are_visible_and_passed_on
         three = await opened_replica(tmp_path / "three", mode)
         while three.log_max_offset < begin:
             at = three.log_max_offset
-            await three.copy(memoryview(b"".join(one.log.run(at, 10**6))), at)
+            await three.role.copy(memoryview(b"".join(one.log.run(at, 10**6))), at)
 
         for offset in range(begin, ends[-2]):
-            two.confirm(offset)
+            two.role.confirm(offset)
             assert two.visible_offset == max(end for end in ends if end <= offset)
-        one.follow()
+        one.role.follow()
         await asyncio.gather(*sent, return_exceptions=True)
-        leading = two.lead(began(2))
+        leading = two.role.lead(began(2))
         await durable(two)
         run = b"".join(two.log.run(ends[-2], 1))
         assert ends[-2] + len(run) == ends[-1]
@@ -84,7 +84,7 @@ async def test_a_replica_that_has_confirmed_nothing_yet_knows_whose_log_it_has(
     run = b"".join(other.log.run(end, 10**6))
 
     with pytest.raises(RefusedRunError, match=f"a snapshot of log {one.state.log_id}, found one"):
-        await replica.copy(memoryview(run), end)
+        await replica.role.copy(memoryview(run), end)
 
     assert replica.log_max_offset == end
     for store in (one, other, replica):
@@ -98,7 +98,7 @@ async def test_a_replica_confirms_nothing_by_itself_with_a_hook_or_without(
     """Rule 7."""
     async with pair(tmp_path, mode) as (one, two):
         visible = two.visible_offset
-        two.on_durable = None
+        two.role.on_durable = None
         await send(one, "a")
         await feed(two, one)
         assert two.visible_offset == visible
@@ -129,12 +129,12 @@ async def test_a_run_that_could_not_be_written_leaves_the_queue_offsets_as_they_
         assert before[1] == {("orders", 0): 3}
 
         with file_size_limit(0), pytest.raises(DiskFullError):
-            await two.copy(memoryview(whole), begin)
+            await two.role.copy(memoryview(whole), begin)
 
-        await two.probe_disk()
+        await two.upkeep.probe_disk()
         assert not two.is_leaving("orders")
         assert (log_of(two), queue_ends(two), all_answers(two)) == before
-        await two.copy(memoryview(whole), begin)
+        await two.role.copy(memoryview(whole), begin)
         assert queue_ends(two) == {("orders", 0): 1, ("orders", 1): 1}
         await confirmed(one)
         await confirmed(two)

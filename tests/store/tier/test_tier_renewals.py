@@ -55,7 +55,7 @@ async def old_tier(
     await store.change(TopicPut("rare", 1, 1, "rw"))
     await store.append(batch("rare", 0, [bytes(23_000)]))  # the segment is full
     await store.append(batch("rare", 0, [bytes(2_000)]))
-    await store.flush()
+    await store.upkeep.flush()
     repository = FaultyRepository()
     with monkeypatch.context() as earlier:
         earlier.setattr(queue_tables, "FORMAT", 1)
@@ -269,7 +269,7 @@ async def test_those_who_read_an_earlier_manifest_find_its_objects_for_a_day(
 
     clock.advance(GRACE_MS / 1000)
     await store.append(batch("rare", 0, [b"later"]))
-    await store.flush()
+    await store.upkeep.flush()
     await brought_up(tiering)
     manifest = latest(old_tier, log_id)
     assert manifest.overtaken == []

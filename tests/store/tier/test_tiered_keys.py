@@ -68,7 +68,7 @@ async def fill_with_keys(store: MessageStore, clock: ManualClock) -> None:
             batch("orders", number % 3, [body], keys=keys, unique_key=f"id-{number}")
         )
         number += 1
-    await store.flush()
+    await store.upkeep.flush()
 
 
 async def find(store: MessageStore, key: str, **times: int) -> list[int]:
@@ -147,7 +147,7 @@ async def test_a_page_reads_few_of_the_keys_that_every_message_has(
     end = store.segment_count + 3
     while store.segment_count < end:
         await store.append(batch("orders", 0, [b"x"] * 10, keys="BB Aa"))
-    await store.flush()
+    await store.upkeep.flush()
     before = await find(store, "Aa")
     await brought_up(tiering)
     await delete_local(store, tiering)

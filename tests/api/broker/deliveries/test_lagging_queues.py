@@ -46,7 +46,7 @@ async def test_a_queue_that_lags_does_not_hold_up_the_others_and_is_told_where_t
 
         others = await orders.receive()
         refused = await orders.ask()
-    await broker_of(app).store.checkpoint()
+    await broker_of(app).store.upkeep.checkpoint()
 
     assert texts(others) == ["there"]
     assert refused.status_code == 503
@@ -67,7 +67,7 @@ async def test_a_held_request_gets_what_a_queue_lacked_once_that_has_caught_up(
         waiting = asyncio.create_task(orders.receive(wait_seconds=30))
         await held(app)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await broker_of(app).store.checkpoint()
+        await broker_of(app).store.upkeep.checkpoint()
 
         assert texts(await waiting) == ["late"]
 

@@ -205,7 +205,7 @@ async def test_two_at_the_same_moment_of_which_neither_can_be_stored(
         patched.setattr(CommitLog, "write", _full)
         answers = await asyncio.gather(*(send(client, PAID) for _ in range(3)))
         assert {answer.json()["code"] for answer in answers} == {"disk-full"}
-    await broker_of(app).store.probe_disk()
+    await broker_of(app).store.upkeep.probe_disk()
 
     assert "idempotent-replayed" not in (await send(client, PAID)).headers
     assert await stored(client) == 1

@@ -70,7 +70,7 @@ async def fill(master: Master, client: httpx.AsyncClient) -> None:
     end = master.store.segment_count + SEGMENTS
     while master.store.segment_count < end:
         await send(client, 20)
-    await master.store.flush()
+    await master.store.upkeep.flush()
     await brought_up(tiering_of(master.app))
 
 
@@ -184,7 +184,7 @@ async def test_a_bridged_replica_whose_disk_is_full_reads_no_more_of_the_tier_un
             replica.follow(master.url, tier=tier)  # in another term: nothing is looked at again
             await until(lambda: replica.follower.state is FollowState.HALTED)
             assert len(reads) == count
-        await replica.store.probe_disk()
+        await replica.store.upkeep.probe_disk()
 
         await until(lambda: replica.store.confirmed_offset == master.store.log_max_offset)
         assert log_of(replica.store).endswith(log_of(master.store))

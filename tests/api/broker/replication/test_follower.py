@@ -205,7 +205,7 @@ async def test_a_replica_whose_disk_is_full_stops_fetching_until_there_is_room(
             assert (status.state, "disk" in (status.reason or "")) == ("halted", True), status
             assert master.feed.silent_since(SECOND) == fetched_at
             assert not sending.done()
-        await replica.store.probe_disk()
+        await replica.store.upkeep.probe_disk()
 
         await sending
         await equal(master, replica)

@@ -230,7 +230,7 @@ async def test_a_replica_follows_the_same_master_in_its_next_term(tmp_path: Path
                 replica.follow(master.url, epoch=epoch)
                 await send(client, 7)
                 await equal(master, replica)
-                assert replica.store.epochs().last == epoch
+                assert replica.store.role.epochs().last == epoch
                 await replica.stop_following()
         assert replica.cuts == []
 
@@ -266,14 +266,14 @@ async def test_a_former_master_acknowledges_its_last_writes_once_they_are_flushe
 
     async with standing_by(tmp_path / "former", flush_mode=FlushMode.SYNC) as former:
         store = former.store
-        store.on_durable = lambda _: None
-        store.lead(EpochBegan(1, SECOND.replica_id, SECOND.uid, "10.0.0.2:10911", 0))
+        store.role.on_durable = lambda _: None
+        store.role.lead(EpochBegan(1, SECOND.replica_id, SECOND.uid, "10.0.0.2:10911", 0))
         await until(lambda: 0 < store.durable_offset == store.log_max_offset)
         durable = store.durable_offset
         monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
         store.append(batch("orders", 0, [b"x"]))
         await until(lambda: store.log_max_offset > durable)
-        store.follow()
+        store.role.follow()
         log = tmp_path / "former" / "commitlog"
         shutil.copytree(log, tmp_path / "master" / "commitlog")
         async with leading(tmp_path / "master", epoch=2, in_sync=BOTH) as master:

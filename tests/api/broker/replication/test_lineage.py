@@ -184,7 +184,7 @@ async def test_an_empty_replica_begins_where_the_log_begins(tmp_path: Path) -> N
     async with leading(tmp_path / "first") as master, client_of(master) as client:
         for _ in range(8):
             await send(client, 20)
-        await master.store.checkpoint()
+        await master.store.upkeep.checkpoint()
         assert await delete_oldest_segments(master.store, 2)
         begin = master.store.log_min_offset
         async with standing_by(tmp_path / "second") as replica:
@@ -209,7 +209,7 @@ async def test_a_replica_whose_log_ends_before_the_masters_begins_is_refused(
         master.feed.answered(frozenset({MASTER}))
         for _ in range(8):
             await send(client, 20)
-        await master.store.checkpoint()
+        await master.store.upkeep.checkpoint()
         assert await delete_oldest_segments(master.store, 2)
         async with standing_by(tmp_path / "second") as replica:
             replica.follow(master.url)

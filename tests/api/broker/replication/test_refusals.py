@@ -158,7 +158,7 @@ async def test_the_masters_own_id_is_refused(client: httpx.AsyncClient) -> None:
 async def test_a_proof_needs_the_bytes_that_were_asked_for(
     master: Master, client: httpx.AsyncClient
 ) -> None:
-    end = master.store.epochs().epochs[-1].begun_at
+    end = master.store.role.epochs().epochs[-1].begun_at
     claim = {"end": end, "log_id": master.store.state.log_id}
     asked = await prove(client, THIRD, **claim)
     begin = asked.json()["tail_begin"]

@@ -78,7 +78,7 @@ async def test_others_have_their_turn_while_queues_forget_a_segment(
     await store.change(TopicPut("orders", 64, 64, "rw"))
     for queue_id in range(64):
         await store.append(batch("orders", queue_id, [b"x" * 1_000]))
-    await store.flush()
+    await store.upkeep.flush()
     loop = loop_of(store, ALL_MAY_GO)
     turns = 0
 
@@ -103,7 +103,7 @@ async def test_a_damaged_queue_keeps_no_segment_from_being_deleted(tmp_path: Pat
     for _ in range(30):
         for queue_id in range(2):
             await store.append(batch("orders", queue_id, [bytes(2_000)]))
-    await store.flush()
+    await store.upkeep.flush()
     for file in (tmp_path / "consumequeue" / "orders" / "0").iterdir():
         os.truncate(file, 0)
 
@@ -133,7 +133,7 @@ async def test_a_topic_that_is_deleted_while_queues_forget_a_segment_stays_delet
         await store.change(TopicPut(topic, 4, 4, "rw"))
         for queue_id in range(4):
             await store.append(batch(topic, queue_id, [bytes(5_000)]))
-    await store.flush()
+    await store.upkeep.flush()
 
     steps = store.retention.deletion(1, await store.retention.needed_from())
     assert next(steps) is None
@@ -153,7 +153,7 @@ async def test_segments_that_a_replica_needs_stay_unless_the_disk_is_too_full(
     await store.change(TopicPut("orders", 1, 1, "rw"))
     for _ in range(30):
         await store.append(batch("orders", 0, [bytes(4_000)]))
-    await store.flush()
+    await store.upkeep.flush()
     first, second, third = store.retention.segment_ends()[:3]
 
     await loop_of(store, OLD_MAY_GO, kept_from=0).step()
@@ -172,7 +172,7 @@ async def test_what_the_tier_lacks_stays_however_full_the_disk_is(tmp_path: Path
     await store.change(TopicPut("orders", 1, 1, "rw"))
     for _ in range(30):
         await store.append(batch("orders", 0, [bytes(4_000)]))
-    await store.flush()
+    await store.upkeep.flush()
     first, second, third = store.retention.segment_ends()[:3]
 
     await loop_of(store, ALL_MAY_GO, tiered_to=first - 1).step()
@@ -194,7 +194,7 @@ async def test_segments_are_said_to_wait_for_the_tier_only_if_it_lacks_them(
     await store.change(TopicPut("orders", 1, 1, "rw"))
     for _ in range(30):
         await store.append(batch("orders", 0, [bytes(4_000)]))
-    await store.flush()
+    await store.upkeep.flush()
     *_, before, last, _ = store.retention.segment_ends()  # the open one waits for nobody
 
     with capture_logs() as logs:

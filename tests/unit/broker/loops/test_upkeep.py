@@ -62,7 +62,7 @@ async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it
     assert isinstance(store.refusal, DiskFullError)
     assert timer.id // SEGMENT_SIZE == 3
     assert store.timers.is_pending(timer)
-    await store.probe_disk()
+    await store.upkeep.probe_disk()
     await Timers(store, clock).carry_forward(store.log_max_offset)
     assert await delete_oldest_segments(store, 9)
     assert len(store.timers) == 1
@@ -103,7 +103,7 @@ async def test_who_stops_does_not_wait_until_the_next_segment_is_warm(
     store = await MessageStore.open(tmp_path, replace(settings, is_log_warmed=True), clock)
     await store.change(TopicPut("orders", 1, 1, "rw"))
     await store.append(batch("orders", 0, [bytes(range(1, 251)) * 60]))
-    await store.flush()
+    await store.upkeep.flush()
     upkeep = Upkeep(store, ALL_MAY_GO, carry_forward=Timers(store, clock).carry_forward)
     fdatasync, flushed, may_go_on = os.fdatasync, list[str](), threading.Event()
 
@@ -138,7 +138,7 @@ async def test_the_log_is_flushed_while_the_next_segment_is_being_made(
         is_making.set()
         await may_go_on.wait()
 
-    monkeypatch.setattr(store, "prepare_next_segment", prepare_next_segment)
+    monkeypatch.setattr(store.upkeep, "prepare_next_segment", prepare_next_segment)
     upkeep.start()
     await is_making.wait()
 

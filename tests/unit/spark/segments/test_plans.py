@@ -117,7 +117,7 @@ async def test_a_stopped_store_is_read_up_to_its_end(
 async def test_of_a_running_store_only_flushed_and_closed_segments_are_read(
     store: MessageStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     end = store.retention.segment_ends()[-2]
     messages = await expected(store, end)
 
@@ -129,7 +129,7 @@ async def test_of_a_running_store_only_flushed_and_closed_segments_are_read(
 async def test_a_killed_store_is_read_like_a_running_one(
     store: MessageStore, running: AsyncExitStack, tmp_path: Path, clock: ManualClock
 ) -> None:
-    await store.checkpoint()
+    await store.upkeep.checkpoint()
     end = store.retention.segment_ends()[-2]
     messages = await expected(store, end)
     await fill(store, clock, 1)  # nothing promises that this is flushed

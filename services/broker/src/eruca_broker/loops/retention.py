@@ -61,7 +61,7 @@ class FollowedRetention:
         Raises:
             StoreFailedError: The disk failed to flush the log.
         """
-        await self._store.probe_disk()
+        await self._store.upkeep.probe_disk()
 
 
 class RetentionLoop:
@@ -133,7 +133,7 @@ class RetentionLoop:
         )
         if not (is_full and decision.is_refusing):
             # Also if another resource is exhausted, or this would be logged for ever.
-            await store.probe_disk()
+            await store.upkeep.probe_disk()
         if decision.is_refusing and store.refusal is None:
             store.refusal = DiskFullError(
                 f"the disk is {used:.0%} full; writes are refused above "

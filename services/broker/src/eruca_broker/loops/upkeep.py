@@ -62,7 +62,9 @@ class Upkeep:
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("segments", self._prepare_next, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("checkpoint", self._checkpoint, period_seconds=CHECKPOINT_SECONDS),
-            BackgroundLoop("projections", store.mend_projections, period_seconds=MEND_SECONDS),
+            BackgroundLoop(
+                "projections", store.upkeep.mend_projections, period_seconds=MEND_SECONDS
+            ),
             BackgroundLoop("config", self._save_config, period_seconds=CONFIG_SECONDS),
             BackgroundLoop(
                 "retention", until_demoted(self._retain), period_seconds=RETENTION_SECONDS
@@ -88,24 +90,24 @@ class Upkeep:
 
     async def stop(self) -> None:
         """Stop the loops and wait for their current steps."""
-        self._store.stop_warming()
+        self._store.upkeep.stop_warming()
         for loop in self._loops:
             await loop.stop()
 
     async def _flush(self) -> None:
-        if self._store.can_flush:
-            await self._store.flush()
+        if self._store.upkeep.can_flush:
+            await self._store.upkeep.flush()
 
     async def _prepare_next(self) -> None:
         """Prepare the next segment early; warming it takes longer than a flush."""
-        if self._store.can_flush:
-            await self._store.prepare_next_segment()
+        if self._store.upkeep.can_flush:
+            await self._store.upkeep.prepare_next_segment()
 
     async def _checkpoint(self) -> None:
-        if self._store.can_flush and self._store.log_max_offset != self._checked_offset:
+        if self._store.upkeep.can_flush and self._store.log_max_offset != self._checked_offset:
             reached = self._store.log_max_offset
-            await self._store.checkpoint()
-            await self._store.save_config()
+            await self._store.upkeep.checkpoint()
+            await self._store.upkeep.save_config()
             self._checked_offset = reached
 
     async def _retain(self) -> None:
@@ -122,5 +124,5 @@ class Upkeep:
         """Save the snapshots early if the topics have changed, many changes together."""
         version = self._store.state.version
         if version != self._saved_version:
-            await self._store.save_config()
+            await self._store.upkeep.save_config()
             self._saved_version = version

@@ -117,7 +117,7 @@ class DeadLetters:
         if stretch.created_at is None:
             return True
         is_lost = any(
-            one.is_unclean and one.number > stretch.epoch for one in self._work.store.epochs()
+            one.is_unclean and one.number > stretch.epoch for one in self._work.store.role.epochs()
         )
         return not is_lost and self._created_at(group) == stretch.created_at
 
@@ -409,7 +409,7 @@ class DeadLetters:
             return None
         if stretch.created_at is not None:
             return stretch._replace(start=start, end=end)
-        return Stretch(start, end, self._created_at(group), self._work.store.epochs().last)
+        return Stretch(start, end, self._created_at(group), self._work.store.role.epochs().last)
 
     def _range(self, group: str, end: int | None = None) -> tuple[int, int]:
         """Return the first dead letter's id and the id behind the last; *end* at the most."""

@@ -81,7 +81,7 @@ class LogFeed:
         epochs = log.epochs_at(from_offset)
         if epoch is not None:
             standing = standing_of(epochs, end, epoch=epoch, log_offset=from_offset)
-            is_lost = standing is Standing.AHEAD and not self._store.is_replica
+            is_lost = standing is Standing.AHEAD and not self._store.role.is_replica
             if standing is Standing.STALE or (is_lost and epoch > epochs.last):
                 raise StaleEpochError(
                     f"the record before log offset {from_offset} is of epoch "

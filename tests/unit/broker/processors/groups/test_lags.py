@@ -50,7 +50,7 @@ async def send(store: MessageStore, count: int, *, size: int = 10, topic: str = 
 
 async def retain(store: MessageStore, lags: GroupLags) -> None:
     carry_forward = Timers(store, ManualClock()).carry_forward
-    await store.flush()
+    await store.upkeep.flush()
     await RetentionLoop(store, ALL_MAY_GO, carry_forward, lags).step()
 
 

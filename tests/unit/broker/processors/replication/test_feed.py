@@ -36,9 +36,9 @@ class Term:
     def __init__(self, store: MessageStore, clock: ManualClock, known: frozenset[Member]) -> None:
         self.store = store
         self.clock = clock
-        store.follow()
+        store.role.follow()
         shown_offset = store.confirmed_offset
-        self.begun = store.lead(EpochBegan(1, *MASTER, "10.0.0.1:10911", 0))
+        self.begun = store.role.lead(EpochBegan(1, *MASTER, "10.0.0.1:10911", 0))
         self.feed = Feed(
             store, epoch=1, master=MASTER, known=known, clock=clock, shown_offset=shown_offset
         )
@@ -290,7 +290,7 @@ async def test_a_term_that_is_over_confirms_nothing(term: Term, store: MessageSt
         term.fetch(TWO)
     with pytest.raises(StaleEpochError):
         await term.feed.confirmed(0)
-    store.follow()
+    store.role.follow()
     await asyncio.gather(sending, return_exceptions=True)
 
 

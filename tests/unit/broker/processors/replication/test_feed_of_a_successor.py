@@ -39,7 +39,7 @@ class Leader:
     def __init__(self, store: MessageStore, epoch: int, member: Member) -> None:
         self.store = store
         self.epoch = epoch
-        self.begun = store.lead(EpochBegan(epoch, *member, "10.0.0.1:10911", 0))
+        self.begun = store.role.lead(EpochBegan(epoch, *member, "10.0.0.1:10911", 0))
         self.feed = Feed(store, epoch=epoch, master=member, known=ALL, clock=CLOCK, shown_offset=0)
 
     async def written(self) -> int:
@@ -66,7 +66,7 @@ class Leader:
 
     def _asked(self, member: Member, end: int, tail: LineageTail | None) -> LineageAnswer:
         store = self.store
-        epochs = [epoch for epoch in log_epochs(store.epochs()) if epoch.begun_at < end]
+        epochs = [epoch for epoch in log_epochs(store.role.epochs()) if epoch.begun_at < end]
         return self.feed.prove(
             LineageRequest(
                 replica_id=member.replica_id,
@@ -90,7 +90,7 @@ class Leader:
 
     def end(self) -> None:
         self.feed.close()
-        self.store.follow()
+        self.store.role.follow()
 
 
 class Stores:
@@ -121,7 +121,7 @@ async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
 
 async def copied(replica: MessageStore, run: Run) -> int:
     """Append a run to a replica; return its end."""
-    await replica.copy(memoryview(b"".join(run.pieces)), replica.log_max_offset)
+    await replica.role.copy(memoryview(b"".join(run.pieces)), replica.log_max_offset)
     return replica.log_max_offset
 
 
@@ -179,7 +179,7 @@ async def test_the_runs_of_the_last_master_end_elsewhere_than_those_of_its_succe
     begin = await former.written()
     two, three = await stores.opened("two"), await stores.opened("three")
     for member, its in ((TWO, two), (THREE, three)):
-        its.begin_at(0, segment_bytes=former.store.segment_bytes)
+        its.role.begin_at(0, segment_bytes=former.store.segment_bytes)
         former.prove(member, 0)
         assert await copied(its, former.fetch(member, 0)) == begin
     first = await former.append(batch("orders", 0, [b"acknowledged by all"]))

@@ -12,8 +12,8 @@ from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, RecordNotFoundError
 from eruca_broker.processors.replication.repair import Repair
 from eruca_broker.processors.replication.replication import Replication
-from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.record_repair import RefusedCopyError
+from eruca_broker.store.upkeep import StoreUpkeep
 from support.scripted_transport import Request, ScriptedTransport
 
 pytestmark = pytest.mark.anyio
@@ -22,8 +22,8 @@ BEHIND, OTHER, SOUND = "http://behind", "http://other", "http://sound"
 
 
 @dataclass
-class ManualStore:
-    """A store that takes one copy, and refuses any other."""
+class ManualUpkeep:
+    """Upkeep that takes one copy, and refuses any other."""
 
     mended: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -50,29 +50,29 @@ async def answer(request: Request) -> HttpResponse:
     return HttpResponse(200, {}, b"the record" if request.url == SOUND else b"another one")
 
 
-def repair(urls: list[str]) -> tuple[Repair, ManualStore, Damaged]:
-    store, shown = ManualStore(), Damaged()
+def repair(urls: list[str]) -> tuple[Repair, ManualUpkeep, Damaged]:
+    upkeep, shown = ManualUpkeep(), Damaged()
     made = Repair(
-        cast(MessageStore, store),
+        cast(StoreUpkeep, upkeep),
         cast(Replication, shown),
         lambda: urls,
         ScriptedTransport(answer),
     )
-    return made, store, shown
+    return made, upkeep, shown
 
 
 async def test_the_next_member_is_asked_until_a_copy_is_accepted() -> None:
-    made, store, shown = repair([BEHIND, OTHER, SOUND])
+    made, upkeep, shown = repair([BEHIND, OTHER, SOUND])
 
     assert await made.at(879)
 
-    assert store.mended == [(879, b"the record")]
+    assert upkeep.mended == [(879, b"the record")]
     assert not shown.is_damaged
 
 
 async def test_damage_that_nobody_could_repair_is_shown_until_somebody_can() -> None:
     urls = [BEHIND, OTHER]
-    made, store, shown = repair(urls)
+    made, upkeep, shown = repair(urls)
     assert not await made.at(879)
     assert shown.is_damaged
 
@@ -80,4 +80,4 @@ async def test_damage_that_nobody_could_repair_is_shown_until_somebody_can() -> 
 
     assert await made.at(879)
     assert not shown.is_damaged
-    assert store.mended
+    assert upkeep.mended

@@ -175,8 +175,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A replica whose log has epoch 5; it is open, and has not begun."""
     broker = Broker(tmp_path)
     store = await broker.open_store(None)
-    store.on_durable = store.confirm
-    await store.lead(EpochBegan(5, 1, "one", "10.0.0.1:10911", 0))
+    store.role.on_durable = store.role.confirm
+    await store.role.lead(EpochBegan(5, 1, "one", "10.0.0.1:10911", 0))
     size = store._log.room - batch("orders", 0, [b""]).size
     await store.append(batch("orders", 0, [b"x" * (size - ROOM)]))
     await store.close()
@@ -283,7 +283,7 @@ async def test_a_term_that_has_no_room_is_left_to_others_until_there_is(
         await stays(lambda: broker.supervisor.epoch == 6 and supervisor.role is Role.STANDBY)
         assert isinstance(store.refusal, DiskFullError)
 
-    await store.probe_disk()  # as the upkeep of a standby does
+    await store.upkeep.probe_disk()  # as the upkeep of a standby does
 
     await until(lambda: supervisor.role is Role.MASTER)
     assert broker.row == BrokerGroup(7, me, frozenset({me}))

@@ -192,7 +192,7 @@ class Candidacy:
         assert store.identity is not None, "a replica's store has an identity"
         return Standing(
             self._member,
-            store.epochs().last,
+            store.role.epochs().last,
             store.log_max_offset,
             store.identity.former_uids,
             self._facts.priority,

@@ -124,7 +124,7 @@ class CatchUp:
                 if run is None:
                     break
                 try:
-                    await store.copy(memoryview(run), store.log_max_offset)
+                    await store.role.copy(memoryview(run), store.log_max_offset)
                 except RefusedRunError as error:
                     self._given_up(error)
                     break

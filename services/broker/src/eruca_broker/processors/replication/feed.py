@@ -89,7 +89,7 @@ class Feed:
         clock: Clock,
         shown_offset: int,
     ) -> None:
-        last = store.epochs().epochs[-1:]
+        last = store.role.epochs().epochs[-1:]
         assert [begun.number for begun in last] == [epoch], "rule 2: the log says whose it is"
         self._epoch_begun_at = last[0].begun_at
         self._shown_offset = min(shown_offset, last[0].begun_at)
@@ -106,8 +106,8 @@ class Feed:
         self._is_over = False
         self.on_later_epoch: Callable[[], None] = lambda: None  # a replica follows a later master
         # In the tick of the term's first append: without a hook, what is durable is confirmed.
-        store.on_written = self._written
-        store.on_durable = self._durable
+        store.role.on_written = self._written
+        store.role.on_durable = self._durable
         self._durable(store.durable_offset)
 
     # --- For the role -----------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Feed:
         """End the term: refuse held and later fetches, and leave the store's hooks."""
         self._is_over = True
         # Not None: a store without a hook confirms everything that is durable.
-        self._store.on_written = self._store.on_durable = lambda _: None
+        self._store.role.on_written = self._store.role.on_durable = lambda _: None
         if self._telling is not None:
             self._telling.cancel()
         for follower in self._followers.values():
@@ -379,7 +379,7 @@ class Feed:
             return
         confirmed = self._published_soon
         if confirmed > self._store.confirmed_offset:
-            self._store.confirm(confirmed)
+            self._store.role.confirm(confirmed)
         self._resolve_waiters()
         if self._telling is None and any(
             follower.held and follower.told < confirmed for follower in self._followers.values()

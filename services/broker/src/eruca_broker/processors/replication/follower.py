@@ -265,7 +265,7 @@ class Follower:
         store, begun = self._store, asyncio.get_running_loop().create_future()
         sequence = _Sequence(begun)
         if store.durable_offset < store.log_max_offset:  # a flush of its own term is in progress
-            await store.flush()
+            await store.upkeep.flush()
         self._fault = None
         if await self._caught_up():
             self._move(FollowEvent.DOUBTED)
@@ -309,7 +309,7 @@ class Follower:
         bytes_max = self._bytes_max if is_copied else RUN_SIZE_MIN
         head, run = await self._fetch(store.durable_offset, 0, bytes_max)
         if is_copied and run:
-            await store.copy(memoryview(run), store.log_max_offset)
+            await store.role.copy(memoryview(run), store.log_max_offset)
             self.copied_bytes += len(run)
         self._note(head, end=store.log_max_offset)
         self._failures_in_a_row, self.reason = 0, None
@@ -333,7 +333,7 @@ class Follower:
             end = store.log_max_offset
             self._note(head, end=end + len(run))
             if run:
-                await store.copy(memoryview(run), end)
+                await store.role.copy(memoryview(run), end)
                 self.copied_bytes += len(run)
                 self._adapt(len(run), loop.time() - began)
             self._failures_in_a_row, self.reason = 0, None
@@ -353,7 +353,7 @@ class Follower:
             self._publishing.cancel()
             self._publishing = None
         try:
-            self._store.confirm(min(self.confirmed, self._store.log_max_offset))
+            self._store.role.confirm(min(self.confirmed, self._store.log_max_offset))
         except Exception as error:  # a puller raises it
             self._fault = error
 
@@ -452,7 +452,7 @@ class Follower:
             ErucaError: Writes are refused here.
         """
         catch_up, refusal = self._catch_up, self._store.refusal
-        if catch_up is None or not catch_up.may_try or self._store.epochs().last > self.epoch:
+        if catch_up is None or not catch_up.may_try or self._store.role.epochs().last > self.epoch:
             return False
         if refusal is not None:  # the tier is not read before there is room
             raise renewed(refusal)

@@ -87,7 +87,7 @@ class HandOver:
                 raise ConflictError("another replica became master meanwhile") from error
             raise
         # Everything is confirmed, so no append is in doubt. Nothing more is appended.
-        store.follow()
+        store.role.follow()
         turn = Turn.SUPERSEDED
         try:
             if await term.appoint(successor, is_leaving=is_leaving) is Outcome.WON:

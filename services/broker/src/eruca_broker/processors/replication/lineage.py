@@ -56,7 +56,7 @@ def check_lineage(store: MessageStore, replica: LineageRequest, *, epoch: int) -
         )
     try:
         cut_to = common_end(
-            Lineage(store.epochs(), store.log_max_offset), Lineage(epochs, replica.end)
+            Lineage(store.role.epochs(), store.log_max_offset), Lineage(epochs, replica.end)
         )
     except ForeignLogError as error:
         raise ForeignReplicaError(str(error)) from error
@@ -88,7 +88,7 @@ def answer_lineage(
         cut_to=part.cut_to,
         tail_begin=part.tail_begin,
         proved=part.is_proved,
-        epochs=log_epochs(store.epochs()),
+        epochs=log_epochs(store.role.epochs()),
         confirmed=confirmed,
         min_offset=store.log_min_offset,
         segment_bytes=store.segment_bytes,

@@ -70,7 +70,7 @@ class LineageProof:
             ErucaError: The master cannot be asked now.
         """
         store, tail = self._store, None
-        if (last := store.epochs().last) > self._epoch:
+        if (last := store.role.epochs().last) > self._epoch:
             raise ForeignReplicaError(
                 f"the master's epoch {self._epoch} is older than epoch {last} of this log: the "
                 "arbiter has lost changes",
@@ -83,7 +83,7 @@ class LineageProof:
                 self.confirmed = max(self.confirmed, answer.confirmed)
                 return None
             if store.log_min_offset == store.log_max_offset:
-                store.begin_at(answer.cut_to, segment_bytes=answer.segment_bytes)
+                store.role.begin_at(answer.cut_to, segment_bytes=answer.segment_bytes)
                 continue
             begin, end = store.log_min_offset, store.log_max_offset
             if not begin <= answer.tail_begin < answer.cut_to <= end:
@@ -105,7 +105,7 @@ class LineageProof:
             uid=self._member.uid,
             epoch=self._epoch,
             log_id=store.state.log_id or None,
-            epochs=log_epochs(store.epochs()),
+            epochs=log_epochs(store.role.epochs()),
             min_offset=store.log_min_offset,
             end=store.log_max_offset,
             segment_bytes=store.segment_bytes,

@@ -17,8 +17,8 @@ from eruca.contract.errors import ErucaError
 from eruca.contract.wire import LOG_MEDIA_TYPE
 from eruca.services.http import HttpTransport, problem_error
 from eruca_broker.processors.replication.replication import Replication
-from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.record_repair import RefusedCopyError
+from eruca_broker.store.upkeep import StoreUpkeep
 
 COPY_SECONDS: Final = 5.0  # for one record
 
@@ -29,7 +29,7 @@ class Repair:
     """Repairs the records of one replica's log.
 
     Args:
-        store: The replica's store.
+        upkeep: Repairs the replica's store.
         replication: Knows whether damage is left.
         urls: Returns the URLs of the other members of the in-sync set.
         transport: For the requests; the owner closes it.
@@ -37,12 +37,12 @@ class Repair:
 
     def __init__(
         self,
-        store: MessageStore,
+        upkeep: StoreUpkeep,
         replication: Replication,
         urls: Callable[[], Sequence[str]],
         transport: HttpTransport,
     ) -> None:
-        self._store = store
+        self._upkeep = upkeep
         self._replication = replication
         self._urls = urls
         self._transport = transport
@@ -52,7 +52,7 @@ class Repair:
         """Replace the damaged record at *log_offset*; tell whether it is sound now."""
         for url in self._urls():
             try:
-                await self._store.mend(log_offset, await self._copy_from(url, log_offset))
+                await self._upkeep.mend(log_offset, await self._copy_from(url, log_offset))
             except (ErucaError, RefusedCopyError, OSError) as error:
                 logger.warning(
                     "a damaged record is not repaired",

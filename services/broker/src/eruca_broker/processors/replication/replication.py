@@ -92,7 +92,7 @@ class Replication:
             former_uids=list(self.former_uids),
             priority=self.priority,
             epoch=0 if followed is None else followed.epoch,
-            last_epoch=store.epochs().last,
+            last_epoch=store.role.epochs().last,
             known_epoch=self.known.epoch,
             known_number=self.known.number,
             damaged=self.is_damaged,

@@ -134,7 +134,7 @@ class Supervisor:
 
     def repair_of(self, store: MessageStore, replication: Replication) -> Repair:
         """Return the repair of *store*'s damaged records by other members' copies."""
-        return Repair(store, replication, self._member_urls, self._transport)
+        return Repair(store.upkeep, replication, self._member_urls, self._transport)
 
     def _member_urls(self) -> list[str]:
         row = self._row
@@ -390,7 +390,7 @@ class Supervisor:
             self._move(Turn.TERM_ENDED)
             return
         try:
-            began = store.lead(
+            began = store.role.lead(
                 EpochBegan(
                     group.epoch,
                     me.replica_id,
@@ -458,7 +458,7 @@ class Supervisor:
         assert self._door.role is not Role.MASTER, "rule 12: a demoted master answers nothing"
         self._promise = Promise(self._clock.boottime())
         feed.close()
-        self.store.follow()
+        self.store.role.follow()
 
     async def _govern(self, term: Term) -> Turn:
         """Keep the term's in-sync set; return what ends the term."""

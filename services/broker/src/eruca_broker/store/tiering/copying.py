@@ -85,7 +85,7 @@ class TierCopies:
             return None
         index = segments.index(segment)
         earliest = segments[index - 1].epoch if index else 0
-        if not earliest <= store.epochs().at(end - 1) <= segment.epoch:
+        if not earliest <= store.role.epochs().at(end - 1) <= segment.epoch:
             return None
         tail = max(begin, segment.base, end - _TAIL_SIZE)
         here = b"".join(store.log.pieces(tail, end))

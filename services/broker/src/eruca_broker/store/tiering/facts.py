@@ -37,7 +37,9 @@ class StoreFacts:
     def writer(self) -> Writer:
         """This broker, as it writes manifests."""
         store = self._store
-        return Writer(self._cluster, self._broker_name, store.state.log_id, store.epochs().last)
+        return Writer(
+            self._cluster, self._broker_name, store.state.log_id, store.role.epochs().last
+        )
 
     def beginnings(self, base: int) -> dict[Key, Run]:
         """Return where each queue stands before the first segment of a tier."""

@@ -221,7 +221,7 @@ class Tiering:
             return STEP_SECONDS  # a log that has not begun
         if not self._is_writer:
             await self._refresh()
-            if not self._is_master or self._store.is_replica:
+            if not self._is_master or self._store.role.is_replica:
                 return REFRESH_SECONDS
             await self._take_over()
         manifest = self._known()
@@ -295,7 +295,7 @@ class Tiering:
             file,
             self.place.repository,
             self._store.state.log_id,
-            epoch=self._store.epochs().at(file.end_offset - 1),
+            epoch=self._store.role.epochs().at(file.end_offset - 1),
             before=before,
             is_current=self._facts.is_current,
             room=self._room,
