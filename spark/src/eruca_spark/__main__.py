@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from importlib.util import find_spec
 from typing import Final
 
@@ -15,8 +16,10 @@ def run() -> None:
     """Run the command line; or say how to get Spark, which some installations bring themselves."""
     if find_spec("pyspark") is None:
         raise SystemExit(NO_SPARK)
-    from eruca_spark.main import run as run_command  # here: it imports Spark
-
+    try:
+        from eruca_spark.main import run as run_command  # here: it imports Spark
+    except KeyboardInterrupt:  # importing takes a while; after it, the command line handles this
+        raise SystemExit(128 + signal.SIGINT) from None
     run_command()
 
 

@@ -17,8 +17,8 @@ from eruca_spark.lake import LakeError
 from eruca_spark.layout import DEFAULT_TARGET_MIB, Layout, stored_layout
 from eruca_spark.maintenance.folders import LocalFolders
 from eruca_spark.maintenance.running import Maintained, Maintenance
-from eruca_spark.outcomes import line_of, outcome_of, told_errors
-from eruca_spark.shell import counted, output_console
+from eruca_spark.outcomes import INTERRUPTED, line_of, outcome_of, told_errors
+from eruca_spark.shell import counted, interruption, output_console
 
 _MIB: Final = 1024 * 1024
 
@@ -48,13 +48,16 @@ def maintain(
 
     It may run beside an export. Readers that list the lake see each row once at any moment.
 
-    Exit codes: 0 done, 1 fault, 2 wrong usage, 75 run it again later.
+    Ctrl-C finishes the partition that is being changed; a second one ends the command at once.
+
+    Exit codes: 0 done, 1 fault, 2 wrong usage, 75 run it again later, 130 stopped by Ctrl-C.
     """
     places = MetricTargets(metrics_file, push_gateway)
     places.check()
     with (
         told_errors("maintain", is_told=output == "json"),
         measured("maintain", lake, places, outcome_of) as run,
+        interruption() as interrupted,
     ):
         root = lake_path(lake)
         folders = LocalFolders(root)
@@ -62,14 +65,23 @@ def maintain(
         target_bytes = (target_file_mib or layout.target_file_mib) * _MIB
         today = datetime.now(UTC).date()
         with folders.maintaining():
-            done = Maintenance(folders).run(target_bytes, keep_days=keep, today=today)
+            done = Maintenance(folders).run(
+                target_bytes,
+                keep_days=keep,
+                today=today,
+                is_told_to_stop=interrupted.is_set,
+            )
         outcome = "done" if done.has_changed else "nothing_new"
+        if interrupted.is_set():
+            outcome = "interrupted"
         document = {"command": "maintain", "outcome": outcome, "target": lake, **asdict(done)}
         run.ended(document)
     if output == "json":
         sys.stdout.write(f"{line_of(document)}\n")
     else:
-        _say(lake, done)
+        _say(lake, done, is_interrupted=outcome == "interrupted")
+    if outcome == "interrupted":
+        raise typer.Exit(INTERRUPTED)
 
 
 def lake_path(lake: str) -> Path:
@@ -90,7 +102,7 @@ def lake_path(lake: str) -> Path:
     return root
 
 
-def _say(lake: str, done: Maintained) -> None:
+def _say(lake: str, done: Maintained, *, is_interrupted: bool) -> None:
     console = output_console()
     if done.recovered:
         console.print("recovered a maintenance that was interrupted")
@@ -100,5 +112,5 @@ def _say(lake: str, done: Maintained) -> None:
     if done.new_files:
         merged, new = counted(done.merged_files, "file"), counted(done.new_files, "file")
         console.print(f"merged: {merged} into {new}")
-    if not done.has_changed:
+    if not done.has_changed and not is_interrupted:
         console.print(f"{lake} needs no maintenance")

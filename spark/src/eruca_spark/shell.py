@@ -60,9 +60,14 @@ class Interruption:
 
 @contextmanager
 def interruption() -> Iterator[Interruption]:
-    """Record the first Ctrl-C in the block without interrupting Spark."""
+    """Record the first Ctrl-C in the block without interrupting Spark.
+
+    Ctrl-C remains ignored if the parent ignores it: it is meant for another job then.
+    """
     interrupted = Interruption()
-    before = signal.signal(signal.SIGINT, interrupted.note)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupted.note)
     try:
         yield interrupted
     finally:

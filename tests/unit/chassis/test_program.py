@@ -89,3 +89,33 @@ def test_the_first_process_of_a_container_can_be_stopped_while_it_starts() -> No
     )
 
     assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, ""), ended.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "with quick_imports():\n    signal.raise_signal(signal.SIGINT)",
+        "run_program(Settings, app, name=str, inspect=lambda _: signal.raise_signal(signal.SIGINT),"
+        " arguments=['--check'])",
+    ],
+    ids=["while it is loaded", "while it is checked"],
+)
+def test_ctrl_c_before_a_service_serves_ends_it_without_a_traceback(program: str) -> None:
+    text = (
+        "import signal\n"
+        "from eruca_chassis.program import quick_imports\n"
+        "from eruca_chassis.command_line import run_program\n"
+        "from eruca_namesrv.app import create_app as app\n"
+        "from eruca_namesrv.settings import NamesrvSettings as Settings\n"
+        # A shell's job in the background ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"{program}\n"
+        "print('it went on')\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (130, "")
+    assert "it went on" not in ended.stdout

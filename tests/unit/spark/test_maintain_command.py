@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,8 +17,14 @@ from eruca_spark.lake import LakeError
 from eruca_spark.lake_files import LakeBusyError, LocalFiles
 from eruca_spark.main import app
 from eruca_spark.maintain_command import lake_path
+from eruca_spark.maintenance.folders import LocalFolders
+from eruca_spark.shell import interruption
+from support.export_cluster import command
+from support.patience import PATIENCE_SECONDS
 from support.small_lakes import data_files, write_batch
+from support.spark import until_none
 
+STAGED = "_maintenance/staged"
 TODAY = datetime.now(UTC).date()
 
 
@@ -107,3 +116,51 @@ def test_a_directory_that_is_no_lake_is_refused(lake: Path) -> None:
 @pytest.mark.parametrize("option", [("--keep", "-1"), ("--target-file-mib", "0")])
 def test_a_wrong_number_is_refused(lake: Path, option: tuple[str, str]) -> None:
     assert maintain(str(lake), *option).exit_code == 2
+
+
+def test_ctrl_c_finishes_the_partition_that_is_being_changed(lake: Path) -> None:
+    third = str(TODAY - timedelta(days=1))
+    for batch in (4, 5):
+        write_batch(lake, batch, {third: range(batch * 10, batch * 10 + 10)})
+    folders = LocalFolders(lake)
+
+    with command("maintain", str(lake), "--output", "json") as process:
+        with folders.writing():  # an export does, so the first change waits
+            until_none(lambda: () if [*(lake / STAGED).rglob("*.parquet")] else ("a file",))
+            process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 130, output
+    told = json.loads(output)
+    assert (told["outcome"], told["new_files"], told["folded_batches"]) == ("interrupted", 1, 0)
+    assert not (lake / "_maintenance").exists()
+    assert json.loads(maintain(str(lake), "--output", "json").stdout)["new_files"] == 1
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word() -> None:
+    program = (
+        "import signal, sys\n"
+        # A shell's job in the background ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'eruca_spark.main': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from eruca_spark.__main__ import run; run()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_that_the_parent_ignores_is_meant_for_another_job() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruption() as interrupted:
+            signal.raise_signal(signal.SIGINT)
+            assert not interrupted.is_set()
+    finally:
+        signal.signal(signal.SIGINT, before)

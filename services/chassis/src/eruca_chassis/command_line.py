@@ -12,7 +12,8 @@ import shutil
 import sys
 import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import metadata, version
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.known_settings import KnownSetting, known_settings
-from eruca_chassis.serving import run
+from eruca_chassis.serving import INTERRUPTED_EXIT_CODE, run
 from eruca_chassis.settings import ServiceSettings, SettingsError
 from eruca_chassis.settings_file import set_from_file
 
@@ -54,6 +55,15 @@ class Act(Generic[_Settings]):
     options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:  # before it served
+        raise SystemExit(INTERRUPTED_EXIT_CODE) from None
+
+
+@_ended_by_ctrl_c()
 def run_program(
     kind: type[_Settings],
     create_app: Callable[[_Settings], ServiceApp],

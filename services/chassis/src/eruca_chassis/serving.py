@@ -388,7 +388,8 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
     """Run the service called *name* until a signal; then end the process.
 
     The application is created once the port is bound. A ``StartError`` from *create_app* or from
-    the application's lifespan ends the process with its text on stderr.
+    the application's lifespan ends the process with its text on stderr. Ctrl-C before the service
+    serves is a KeyboardInterrupt.
     """
     configure_logging(name, level=settings.log_level, style=settings.log_style)
     keep_private(group_access=settings.group_access)
@@ -409,8 +410,6 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
         uvloop.run(serve(Server(create_app(), settings), listeners))
     except StartError as error:
         _fail(f"{name}: {error}", START_EXIT_CODE)
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED_EXIT_CODE) from None
     raise SystemExit(0)
 
 

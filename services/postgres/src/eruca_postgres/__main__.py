@@ -13,14 +13,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from eruca_chassis.start import StartError
-from eruca_postgres.embedded import EmbeddedServer
+from eruca_chassis.program import quick_imports
 
 LOOK_SECONDS: Final = 1.0  # between two checks that the server is alive
 
 
 def main() -> int:
     """Run the server; return the exit code."""
+    with quick_imports():
+        from eruca_chassis.start import StartError
+        from eruca_postgres.embedded import EmbeddedServer
     parser = argparse.ArgumentParser(
         prog="python -m eruca_postgres", description="Run an embedded PostgreSQL until a signal."
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from typing import Final
 
 from eruca_spark.lake import Catalogue, LakeError
@@ -71,15 +72,15 @@ class Maintenance:
         *,
         keep_days: int | None = None,
         today: date,
-        watch: Callable[[Maintained], None] = lambda _: None,
+        is_told_to_stop: Callable[[], bool] = lambda: False,
     ) -> Maintained:
-        """Recover, drop, merge, and fold manifests.
+        """Recover, drop, merge, and fold manifests; return early if told to stop.
 
         Args:
             target_bytes: The size of merged files.
             keep_days: Days before *today* that are kept; None: all.
             today: The day in UTC.
-            watch: Called after each change.
+            is_told_to_stop: Called before each change.
 
         Raises:
             LakeBusyError: A reader holds the lake.
@@ -87,13 +88,23 @@ class Maintenance:
         """
         self._check_readers()
         self._recover()
-        if keep_days is not None:
-            self._drop(today - timedelta(days=keep_days), watch)
-        for groups in mergeable(self._catalogue.manifests(), target_bytes).values():
-            self._merge(groups)
-            watch(self.done)
-        self._fold()
+        for step in self._steps(target_bytes, keep_days, today):
+            if is_told_to_stop():
+                break
+            step()
         return self.done
+
+    def _steps(
+        self, target_bytes: int, keep_days: int | None, today: date
+    ) -> Iterator[Callable[[], None]]:
+        """Yield the changes, one by one, as the lake needs them then."""
+        if keep_days is not None:
+            oldest = today - timedelta(days=keep_days)
+            for partition, files in expired(self._catalogue.manifests(), oldest).items():
+                yield partial(self._drop, partition, files)
+        for groups in mergeable(self._catalogue.manifests(), target_bytes).values():
+            yield partial(self._merge, groups)
+        yield self._fold
 
     def _recover(self) -> None:
         """Complete or undo the change of an interrupted run."""
@@ -107,14 +118,12 @@ class Maintenance:
             self.done.recovered = True
         self._folders.delete(WORK)
 
-    def _drop(self, oldest: date, watch: Callable[[Maintained], None]) -> None:
-        for partition, files in expired(self._catalogue.manifests(), oldest).items():
-            rows = tuple(self._folders.rows(file.path) for file in files)
-            change = Change(self._new_name(), partition, files, rows, is_drop=True)
-            self._carry_out(change)
-            self.done.dropped_files += len(files)
-            self.done.dropped_rows += sum(rows)
-            watch(self.done)
+    def _drop(self, partition: str, files: tuple[LakeFile, ...]) -> None:
+        rows = tuple(self._folders.rows(file.path) for file in files)
+        change = Change(self._new_name(), partition, files, rows, is_drop=True)
+        self._carry_out(change)
+        self.done.dropped_files += len(files)
+        self.done.dropped_rows += sum(rows)
 
     def _merge(self, groups: Sequence[Sequence[LakeFile]]) -> None:
         name = self._new_name()
