@@ -357,6 +357,18 @@ def test_a_reports_error_is_told_as_json(tmp_path: Path, command_name: str) -> N
     assert f'command="{command_name}",outcome="fault"' in (tmp_path / "eruca.prom").read_text()
 
 
+def test_two_replays_into_one_topic_are_two_jobs(tmp_path: Path) -> None:
+    metrics = tmp_path / "eruca.prom"
+    code, lines = run(
+        *(*REPLAY, "--name", "again", "--url", NOWHERE, "--lake", str(tmp_path)),
+        *("--metrics-file", str(metrics)),
+        environment={"JAVA_HOME": str(tmp_path)},  # it ends before Spark starts
+    )
+
+    assert code == 1, lines
+    assert 'command="replay",outcome="fault",target="orders-2 again"' in metrics.read_text()
+
+
 def test_an_error_is_told_as_json_too(tmp_path: Path) -> None:
     metrics = tmp_path / "eruca.prom"
     result = said_by(

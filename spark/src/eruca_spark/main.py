@@ -411,7 +411,8 @@ def replay_command(
     console = progress_console(output)
     with (
         told_errors("replay", is_told=output == "json"),
-        measured("replay", to, places, outcome_of) as run,
+        # Two replays into one topic are two jobs.
+        measured("replay", f"{to} {name}", places, outcome_of) as run,
         command_session("replay", master, conf, REPLAY_SETTINGS) as spark,
         source.held(spark),
     ):
