@@ -109,7 +109,7 @@ def count_impossible_acknowledgements() -> None:
     from eruca_broker.core.replication.broker_group import Member
     from eruca_broker.core.replication.in_sync import Copies
     from eruca_broker.processors.replication import lineage
-    from eruca_broker.store.readable_log import ReadableLog
+    from eruca_broker.store.reading.readable_log import ReadableLog
 
     check_lineage, is_boundary = lineage.check_lineage, ReadableLog.is_boundary
 
@@ -137,7 +137,7 @@ def continue_queues_at_confirmed() -> None:
 
     Each replica refuses such a log, so the group stands still.
     """
-    from eruca_broker.store.writer import Writer
+    from eruca_broker.store.writing.writer import Writer
 
     lead = Writer.lead
 
@@ -160,7 +160,7 @@ def accept_wiped_disks() -> None:
 def refuse_what_is_stored() -> None:
     """Call an append refused whose outcome is unknown (aborted reads of Redpanda, issue 3036)."""
     from eruca.contract.errors import NotMasterForSureError
-    from eruca_broker.store import writer
+    from eruca_broker.store.writing import writer
 
     writer.OutcomeUnknownError = NotMasterForSureError  # type: ignore[attr-defined, assignment]
 
@@ -187,7 +187,7 @@ def lead_readers_back() -> None:
 
 
 def _begin_reading(at: Callable[[int], int]) -> None:
-    from eruca_broker.store.queue_reader import QueueReader
+    from eruca_broker.store.pulling.queue_reader import QueueReader
 
     read = QueueReader.read
 
@@ -217,7 +217,7 @@ def grant_locks_twice() -> None:
 def rebuild_too_little() -> None:
     """Hide the last message of each queue if the queues had to be rebuilt."""
     from eruca_broker.store.message_store import MessageStore
-    from eruca_broker.store.queue_reader import QueueReader
+    from eruca_broker.store.pulling.queue_reader import QueueReader
 
     opened, read = MessageStore.open.__func__, QueueReader.read  # type: ignore[attr-defined]
     is_rebuilt = False

@@ -14,8 +14,6 @@ import pytest
 
 from eruca.contract.errors import UnavailableError
 from eruca_broker.core.state.events import TopicPut
-from eruca_broker.store import cold_reads
-from eruca_broker.store.cold_reads import FETCHES, TRIES_MAX, bring
 from eruca_broker.store.files import residency
 from eruca_broker.store.files.residency import (
     TRUST_SECONDS,
@@ -26,7 +24,9 @@ from eruca_broker.store.files.residency import (
     pread,
 )
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.queue_read import QueueRead
+from eruca_broker.store.pulling.queue_read import QueueRead
+from eruca_broker.store.reading import cold_reads
+from eruca_broker.store.reading.cold_reads import FETCHES, TRIES_MAX, bring
 from eruca_chassis.connections.exchange import PostponedError
 from support.clocks import ManualClock
 from support.cold_files import ColdFiles, postponed

@@ -257,7 +257,7 @@ async def test_who_looks_for_a_key_is_told_while_the_index_lags_and_finds_all_af
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr("eruca_broker.store.dispatcher.INDEX_BACKLOG_MAX", 1)
+        patch.setattr("eruca_broker.store.projecting.dispatcher.INDEX_BACKLOG_MAX", 1)
         patch.setattr(KeyIndex, "put_many", fail)
         for _ in range(3):
             await send(store, b"late")
@@ -280,7 +280,7 @@ async def test_an_index_that_lags_once_what_it_lacks_is_deleted_goes_on_behind_t
         await store.append(batch("orders", 1, [b"x" * 700]))
     assert await delete_oldest_segments(store, 2)
     with monkeypatch.context() as patch:
-        patch.setattr("eruca_broker.store.dispatcher.INDEX_BACKLOG_MAX", 1)
+        patch.setattr("eruca_broker.store.projecting.dispatcher.INDEX_BACKLOG_MAX", 1)
         await send(store, b"late")
     assert store.projections()[1].failure == os.strerror(errno.EIO)
 

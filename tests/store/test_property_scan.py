@@ -15,9 +15,9 @@ from eruca.contract.wire import PullStatus
 from eruca.core.filters.sql92 import compile_sql92
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.state.events import TopicPut
-from eruca_broker.store import property_scan
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.queue_read import QueueRead
+from eruca_broker.store.pulling import property_scan
+from eruca_broker.store.pulling.queue_read import QueueRead
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
 
@@ -124,7 +124,7 @@ async def test_the_first_match_comes_whatever_its_size(store: MessageStore) -> N
 async def test_a_pull_that_finds_nothing_says_how_far_it_got(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eruca_broker.store.queue_reader.SCAN_RECORDS_MAX", 15)
+    monkeypatch.setattr("eruca_broker.store.pulling.queue_reader.SCAN_RECORDS_MAX", 15)
 
     nothing = read(store, "n > 1000", 10)
 

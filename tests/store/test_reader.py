@@ -15,9 +15,9 @@ from eruca.contract.hashing import tags_code
 from eruca.contract.wire import PullStatus
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.state.events import TopicPut
-from eruca_broker.store import pull_slices
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.pull_slices import FEW_MAX
+from eruca_broker.store.pulling import pull_slices
+from eruca_broker.store.pulling.pull_slices import FEW_MAX
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
 

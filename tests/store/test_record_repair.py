@@ -13,8 +13,8 @@ from eruca.contract.records import LAYOUT_V4, RecordLayout
 from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.record_repair import RefusedCopyError
 from eruca_broker.store.scrub import STEP_SECONDS, Scrub
+from eruca_broker.store.upkeep.record_repair import RefusedCopyError
 from support.clocks import ManualClock
 from support.limits import file_size_limit
 from support.stores import batch, small_settings, without_log_lines

@@ -21,10 +21,10 @@ from eruca.contract.records import (
 )
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.state.events import TopicPut
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock
 from support.rocketmq_stores import Stored, write_log, write_on

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import pytest
 
-from eruca_broker.store import cold_reads
 from eruca_broker.store.files import residency
 from eruca_broker.store.files.residency import Mapped, Stretch
+from eruca_broker.store.reading import cold_reads
 from eruca_chassis.connections.exchange import PostponedError
 
 PAGE_SIZE = 4096

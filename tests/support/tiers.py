@@ -22,7 +22,7 @@ from support.clocks import ManualClock
 from support.stores import batch, delete_oldest_segments, small_settings
 
 if TYPE_CHECKING:
-    from eruca_broker.store.queue_read import QueueRead
+    from eruca_broker.store.pulling.queue_read import QueueRead
 
 STEPS_MAX = 50
 SETTINGS = TierSettings("eruca", "broker-a", cache_bytes_max=1 << 20, chunk_size=4_096)

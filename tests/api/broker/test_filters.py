@@ -83,7 +83,7 @@ async def test_where_nothing_meets_it_the_answer_says_how_far_it_got(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await put(client, *range(10))
-    monkeypatch.setattr("eruca_broker.store.queue_reader.SCAN_RECORDS_MAX", 6)
+    monkeypatch.setattr("eruca_broker.store.pulling.queue_reader.SCAN_RECORDS_MAX", 6)
 
     first = (await client.get(QUEUE, params=asking("price > 20", wait_seconds=30))).json()
     second = await client.get(
@@ -173,7 +173,7 @@ async def test_an_arrival_too_large_to_be_examined_at_once_is_answered(
     app: ServiceApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client pulls on, and others get their turn meanwhile."""
-    monkeypatch.setattr("eruca_broker.store.queue_reader.SCAN_RECORDS_MAX", 5)
+    monkeypatch.setattr("eruca_broker.store.pulling.queue_reader.SCAN_RECORDS_MAX", 5)
     await put(client, 99)
     pull = asyncio.create_task(
         client.get(QUEUE, params=asking("price > 20", offset=1, wait_seconds=30))

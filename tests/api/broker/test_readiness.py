@@ -11,8 +11,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from eruca_broker.store import writer
 from eruca_broker.store.files.refusals import refusal_of
+from eruca_broker.store.writing import writer
 from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of
 

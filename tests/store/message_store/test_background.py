@@ -44,7 +44,7 @@ async def test_nobody_waits_while_a_checkpoint_is_made_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await opened(tmp_path)
-    writing = InThread(monkeypatch, "eruca_broker.store.checkpoints.write_checkpoint")
+    writing = InThread(monkeypatch, "eruca_broker.store.projecting.checkpoints.write_checkpoint")
 
     await store.upkeep.checkpoint()
 

@@ -101,7 +101,7 @@ async def test_a_full_key_index_hides_nothing_and_loses_no_timer(
     tmp_path: Path, mode: FlushMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pending timers are in the next snapshot, or after the place from which queues report them."""
-    monkeypatch.setattr("eruca_broker.store.dispatcher.INDEX_BACKLOG_MAX", 1)
+    monkeypatch.setattr("eruca_broker.store.projecting.dispatcher.INDEX_BACKLOG_MAX", 1)
     settings = replace(small_settings(flush_mode=mode), index_slots=64 * 1024)
     store = await opened(tmp_path, settings)
     await store.change(ORDERS)

@@ -13,8 +13,8 @@ from eruca.contract.errors import TopicNotFoundError
 from eruca.contract.records import Record
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, TopicDeleted
 from eruca_broker.store.files.checkpoint import read_checkpoint
-from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reading.log_reader import LogReader
 from support.log_model import LogModel, read_log
 from support.message_stores import BOTH_MODES, ORDERS, bodies, found_by_key, opened, refuse, send
 from support.patience import PATIENCE_SECONDS

@@ -20,8 +20,8 @@ from eruca_broker.core.tier.manifests import (
 )
 from eruca_broker.core.tier.steps import GRACE_MS
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reading.tiered_keys import FoundByKey
 from eruca_broker.store.tier import sides
-from eruca_broker.store.tiered_keys import FoundByKey
 from eruca_broker.store.tiering import renewals
 from eruca_broker.store.tiering.renewals import PAUSE_SECONDS, RETRY_SECONDS
 from support.clocks import ManualClock

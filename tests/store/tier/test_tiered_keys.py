@@ -25,10 +25,10 @@ from eruca_broker.core.tier.queue_tables import (
     key_rows,
     places_with,
 )
-from eruca_broker.store import tiered_keys
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reading import tiered_keys
+from eruca_broker.store.reading.tiered_keys import FoundByKey
 from eruca_broker.store.tier import sides
-from eruca_broker.store.tiered_keys import FoundByKey
 from eruca_broker.store.tiering.tiering import Tiering
 from support.clocks import ManualClock
 from support.stores import batch

@@ -29,12 +29,12 @@ from eruca.contract.records import (
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.log.recovery import walk
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.index.key_index import TIMESTAMP_MAX, KeyIndex
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.commit_log import CommitLog
-from eruca_broker.store.log_reader import LogReader
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.reading.log_reader import LogReader
 from support.vector_runners.message_formats import record_of
 
 Case = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock

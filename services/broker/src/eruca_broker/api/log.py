@@ -37,7 +37,7 @@ from eruca_broker.api.examples import messages as examples
 from eruca_broker.core.records.rendering import plain_body, render_log_record
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.log_feed import LogFeed
-from eruca_broker.store.log_reader import LogRead
+from eruca_broker.store.reading.log_reader import LogRead
 from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import JSON_OK, AnswerHead, Exchange, RequestHead

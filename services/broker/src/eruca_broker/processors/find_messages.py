@@ -10,7 +10,7 @@ from functools import partial
 
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.tiered_keys import FoundByKey
+from eruca_broker.store.reading.tiered_keys import FoundByKey
 
 
 class Finder:

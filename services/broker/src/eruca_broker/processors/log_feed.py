@@ -25,9 +25,9 @@ from eruca_broker.core.replication.log_positions import (
     standing_of,
 )
 from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
-from eruca_broker.store.cold_reads import AHEAD_SIZE
-from eruca_broker.store.log_reader import LogRead
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reading.cold_reads import AHEAD_SIZE
+from eruca_broker.store.reading.log_reader import LogRead
 
 
 class FeedRead(NamedTuple):

@@ -21,11 +21,11 @@ from eruca_broker.core.consuming.message_filter import MessageFilter
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
 from eruca_broker.processors.traffic import by_topic
-from eruca_broker.store.cold_reads import AHEAD_SIZE
 from eruca_broker.store.files.residency import NotInMemoryError
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.property_scan import SCAN_WORK_MAX
-from eruca_broker.store.queue_read import QueueRead
+from eruca_broker.store.pulling.property_scan import SCAN_WORK_MAX
+from eruca_broker.store.pulling.queue_read import QueueRead
+from eruca_broker.store.reading.cold_reads import AHEAD_SIZE
 
 
 class PullCounts:

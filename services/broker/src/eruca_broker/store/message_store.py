@@ -2,17 +2,17 @@
 
 The rest of the broker uses only this class and its public parts. Each part has one task::
 
-    writer      appends, group commit            store/writer.py
-    dispatcher  log → consume queues, key index  store/dispatcher.py, store/index_follower.py
-    projections handle those that lag            store/projections.py
-    queues      pulls                            store/queue_reader.py
-    log reader  look-ups, the log feed           store/log_reader.py
-    cold        reads that must wait for a disk  store/cold_reads.py
+    writer      appends, group commit            store/writing
+    dispatcher  log → consume queues, key index  store/projecting
+    projections handle those that lag            store/projecting/projections.py
+    queues      pulls                            store/pulling
+    log, keys   look-ups, the log feed           store/reading
+    cold        reads that must wait for a disk  store/reading/cold_reads.py
     state       topics, groups, offsets          core/state/state.py, a fold over control records
     timers      delayed messages                 core/state/timers.py, from queues and events
-    retention   delete the oldest segments       store/retention.py
     role        copy a master, or be the master  store/role.py
-    upkeep      flush, checkpoint, repair        store/upkeep.py
+    upkeep      flush, checkpoint, repair        store/upkeep
+    retention   delete the oldest segments       store/upkeep/retention.py
 
 Everything here runs on the event loop's thread; only flushing and allocating leave it.
 
@@ -52,11 +52,7 @@ from eruca_broker.core.state.events import (
 )
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
-from eruca_broker.store.checkpoints import Checkpoints
-from eruca_broker.store.cold_reads import ColdReads
 from eruca_broker.store.config.handover import Handover
-from eruca_broker.store.control_records import ControlRecords
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.directory_lock import lock_directory
 from eruca_broker.store.files.refusals import refusal_of
 from eruca_broker.store.identity import (
@@ -66,30 +62,34 @@ from eruca_broker.store.identity import (
     settle_identity,
 )
 from eruca_broker.store.index.key_index import KeyIndex
-from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt
-from eruca_broker.store.log_reader import LogReader
-from eruca_broker.store.projections import Projection, Projections
-from eruca_broker.store.queue_places import QueuePlaces
-from eruca_broker.store.queue_reader import QueueReader
+from eruca_broker.store.projecting.checkpoints import Checkpoints
+from eruca_broker.store.projecting.dispatcher import Dispatcher
+from eruca_broker.store.projecting.index_follower import IndexFollower
+from eruca_broker.store.projecting.projections import Projection, Projections
+from eruca_broker.store.pulling.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
-from eruca_broker.store.readable_log import ReadableLog
+from eruca_broker.store.reading.cold_reads import ColdReads
+from eruca_broker.store.reading.log_reader import LogReader
+from eruca_broker.store.reading.queue_places import QueuePlaces
+from eruca_broker.store.reading.readable_log import ReadableLog
+from eruca_broker.store.reading.tiered_keys import TieredKeys
+from eruca_broker.store.reading.tiered_log import TieredLog
 from eruca_broker.store.recovery.cut import Cut
 from eruca_broker.store.recovery.recovery import Recovered, recover
-from eruca_broker.store.retention import Retention
 from eruca_broker.store.role import StoreRole
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.past_states import PastStates
 from eruca_broker.store.state.published_fold import PublishedFold
 from eruca_broker.store.state.state_snapshots import StateSnapshots
-from eruca_broker.store.tiered_keys import TieredKeys
-from eruca_broker.store.tiered_log import TieredLog
-from eruca_broker.store.traced_writer import TracedWriter
-from eruca_broker.store.upkeep import StoreUpkeep
-from eruca_broker.store.writer import Writer
+from eruca_broker.store.upkeep.retention import Retention
+from eruca_broker.store.upkeep.upkeep import StoreUpkeep
+from eruca_broker.store.writing.control_records import ControlRecords
+from eruca_broker.store.writing.traced_writer import TracedWriter
+from eruca_broker.store.writing.writer import Writer
 from eruca_chassis.clock import Clock
 from eruca_chassis.directories import make_directory, tighten
 from eruca_chassis.file_lock import FileLock

@@ -24,13 +24,13 @@ from eruca_broker.core.log.copied_run import RefusedRunError, prove_run
 from eruca_broker.core.replication.epochs import EpochTable
 from eruca_broker.core.state.events import EpochBegan, StateSnapshot
 from eruca_broker.core.state.state import BrokerState
-from eruca_broker.store.control_records import ControlRecords
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.refusals import refusal_of, renewed
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.state.state_snapshots import StateSnapshots
-from eruca_broker.store.writer import Writer
+from eruca_broker.store.writing.control_records import ControlRecords
+from eruca_broker.store.writing.writer import Writer
 from eruca_chassis.finishing import finished
 
 

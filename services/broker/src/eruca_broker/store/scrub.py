@@ -1,9 +1,9 @@
 """The scrub: read and verify the whole log again and again, at a pace set by a round's duration.
 
 It never removes a damaged record: that would not make its only copy better. It reports the record,
-and a replica repairs it by a peer's copy (:attr:`Scrub.on_rot`, :mod:`.record_repair`). It reads
-files itself, in a thread, so that a slow damaged disk delays nothing else. Its progress is saved
-(:mod:`.scrub_progress`), so that a round continues after a restart.
+and a replica repairs it by a peer's copy (:attr:`Scrub.on_rot`, :mod:`.upkeep.record_repair`). It
+reads files itself, in a thread, so that a slow damaged disk delays nothing else. Its progress is
+saved (:mod:`.scrub_progress`), so that a round continues after a restart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import structlog
 from eruca.contract.records import RecordLayout
 from eruca_broker.core.log.scrub import Examined, examine
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.readable_log import LogFile
+from eruca_broker.store.reading.readable_log import LogFile
 from eruca_broker.store.scrub_progress import Progress, read_progress, write_progress
 
 STEP_SECONDS: Final = 1.0  # between two steps

@@ -29,8 +29,8 @@ from eruca_broker.core.records.scheduled import (
     properties_of,
     waiting,
 )
-from eruca_broker.store.dispatcher import timed_entries
 from eruca_broker.store.log.appended import Appended
+from eruca_broker.store.projecting.dispatcher import timed_entries
 
 HOST = Host.parse("127.0.0.1", 10911)
 HOST_V6 = Host.parse("::1", 10911)

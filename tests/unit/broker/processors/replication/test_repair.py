@@ -12,8 +12,8 @@ from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, RecordNotFoundError
 from eruca_broker.processors.replication.repair import Repair
 from eruca_broker.processors.replication.replication import Replication
-from eruca_broker.store.record_repair import RefusedCopyError
-from eruca_broker.store.upkeep import StoreUpkeep
+from eruca_broker.store.upkeep.record_repair import RefusedCopyError
+from eruca_broker.store.upkeep.upkeep import StoreUpkeep
 from support.scripted_transport import Request, ScriptedTransport
 
 pytestmark = pytest.mark.anyio

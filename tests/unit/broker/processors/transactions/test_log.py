@@ -9,7 +9,7 @@ import pytest
 from eruca.contract.errors import TransactionNotFoundError
 from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.transactions import log as transaction_log
-from eruca_broker.store import index_follower
+from eruca_broker.store.projecting import index_follower
 from support.clocks import ManualClock
 from support.stores import small_settings
 from support.transaction_stores import GROUP, TOPIC, TransactionStore

@@ -20,7 +20,7 @@ from eruca_broker.core.records.times import ms_not_before
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.replication.absence import Absence
-from eruca_broker.store.tiered_keys import FoundByKey
+from eruca_broker.store.reading.tiered_keys import FoundByKey
 from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
 from eruca_chassis.counts import counted

@@ -73,7 +73,7 @@ from eruca_broker.processors.pull_message import (
     Section,
     position_of,
 )
-from eruca_broker.store.queue_read import QueueRead
+from eruca_broker.store.pulling.queue_read import QueueRead
 from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import (
     JSON_OK,

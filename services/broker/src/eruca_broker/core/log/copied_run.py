@@ -11,7 +11,7 @@ shifted    it does not begin where the replica's log ends
 cut        it ends in the middle of a record or a group, or after a blank record
 damaged    a size, a magic, a part, a record's own log offset or its CRC is wrong
 foreign    it has a snapshot of another log, an epoch that does not ascend, or queue offsets that
-           do not follow (:meth:`~eruca_broker.store.writer.Writer.copied` checks these)
+           do not follow (:meth:`~eruca_broker.store.writing.writer.Writer.copied` checks these)
 =========  ==========================================================================
 
 Records of another log whose offsets all agree by chance pass. So a replica must compare the ends of

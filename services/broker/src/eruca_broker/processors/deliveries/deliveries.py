@@ -63,7 +63,7 @@ from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
-from eruca_broker.store.cold_reads import AHEAD_SIZE, Tries
+from eruca_broker.store.reading.cold_reads import AHEAD_SIZE, Tries
 from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.held import Release
 

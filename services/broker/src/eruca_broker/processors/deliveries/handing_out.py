@@ -28,8 +28,8 @@ from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
-from eruca_broker.store.cold_reads import Tries
 from eruca_broker.store.files.residency import NotInMemoryError
+from eruca_broker.store.reading.cold_reads import Tries
 
 
 class Found(NamedTuple):

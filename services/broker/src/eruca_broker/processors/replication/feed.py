@@ -58,8 +58,8 @@ from eruca_broker.core.replication.master_lease import MasterLease
 from eruca_broker.core.replication.roles import newcomers
 from eruca_broker.processors.replication.fetches import Fetch, ProvedReplica, Run, Wake
 from eruca_broker.processors.replication.lineage import answer_lineage, check_lineage
-from eruca_broker.store.cold_reads import AHEAD_SIZE
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.reading.cold_reads import AHEAD_SIZE
 from eruca_chassis.clock import Clock
 
 FOLLOWERS_MAX: Final = 16  # replicas that have proved their lineage; a group has two or three

@@ -2,8 +2,8 @@
 
 The scrub names a damaged record. All members of the in-sync set have the same confirmed bytes, so
 any of them will do. The store accepts a copy only if it can be nothing else
-(:mod:`eruca_broker.store.record_repair`). A replica whose damage no other one could repair does not
-propose itself as master; each round of the scrub tries again.
+(:mod:`eruca_broker.store.upkeep.record_repair`). A replica whose damage no other one could repair
+does not propose itself as master; each round of the scrub tries again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from eruca.contract.errors import ErucaError
 from eruca.contract.wire import LOG_MEDIA_TYPE
 from eruca.services.http import HttpTransport, problem_error
 from eruca_broker.processors.replication.replication import Replication
-from eruca_broker.store.record_repair import RefusedCopyError
-from eruca_broker.store.upkeep import StoreUpkeep
+from eruca_broker.store.upkeep.record_repair import RefusedCopyError
+from eruca_broker.store.upkeep.upkeep import StoreUpkeep
 
 COPY_SECONDS: Final = 5.0  # for one record
 

@@ -31,8 +31,8 @@ from eruca.contract.transaction_events import (
 from eruca_broker.core.damage import RESTORE_FIX, damaged_record
 from eruca_broker.core.records.scheduled import is_of_topic
 from eruca_broker.core.state.transactions import LiveTransaction
-from eruca_broker.store.dispatcher import INDEX_BACKLOG_MAX
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.projecting.dispatcher import INDEX_BACKLOG_MAX
 
 HISTORY_MAX: Final = CHECK_COUNT_MAX + 28  # events of one transaction that are examined
 RECENT_MAX: Final = 4 * INDEX_BACKLOG_MAX  # ends that are remembered

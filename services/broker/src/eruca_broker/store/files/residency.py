@@ -3,9 +3,9 @@
 Readers touch the log's mapping, and read the files of queues and index, on the event loop's thread.
 A page that is not in memory would stop everyone, senders included. So a read for a client is an
 *attempt*: :func:`attempt` runs it, and it ends with :class:`NotInMemoryError` before it touches
-such a page. :mod:`eruca_broker.store.cold_reads` then has a thread read the missing stretches, and
-the read is attempted again. Reads outside an attempt (recovery, the dispatcher, other threads) read
-at once, as they always did.
+such a page. :mod:`eruca_broker.store.reading.cold_reads` then has a thread read the missing
+stretches, and the read is attempted again. Reads outside an attempt (recovery, the dispatcher,
+other threads) read at once, as they always did.
 
 A page can leave memory after the question. Then the loop waits for it, as for any page fault; the
 process's major faults count it. For the same reason an answer is trusted for a second: the kernel

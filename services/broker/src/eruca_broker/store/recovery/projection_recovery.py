@@ -18,7 +18,6 @@ import structlog
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.store.config.projection_digests import Digests
 from eruca_broker.store.config.projection_marks import Marks, delete_marks
-from eruca_broker.store.dispatcher import Dispatcher, keyed_offsets
 from eruca_broker.store.files.checkpoint import (
     Checkpoint,
     delete_checkpoint,
@@ -29,6 +28,7 @@ from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.index.index_file import IndexMark
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.projecting.dispatcher import Dispatcher, keyed_offsets
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues, DamagedQueue
 from eruca_broker.store.queues.queue_files import MisplacedRecordError

@@ -44,7 +44,6 @@ from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.store.config import config_snapshots, delay_offsets, handover
 from eruca_broker.store.config.projection_digests import take_digests
 from eruca_broker.store.config.projection_marks import Marks, delete_marks, read_marks
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.checkpoint import (
     CHECKPOINT_NAME,
     Checkpoint,
@@ -56,9 +55,10 @@ from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.identity import doubt_identity
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError, LostRecordsError
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
-from eruca_broker.store.record_groups import group_across
+from eruca_broker.store.reading.record_groups import group_across
 from eruca_broker.store.recovery.cut import Cut, cut_log
 from eruca_broker.store.recovery.projection_recovery import (
     Walked,

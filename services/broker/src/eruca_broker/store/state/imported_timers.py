@@ -43,8 +43,8 @@ from eruca_broker.store.config import delay_offsets
 from eruca_broker.store.config.delay_offsets import steps
 from eruca_broker.store.index.key_index import TIMESTAMP_MAX
 from eruca_broker.store.log.commit_log import CommitLog
-from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.reading.log_reader import LogReader
 from eruca_broker.store.state.timers_fold import delayed_queues, rows_of_entries
 
 _COPIES_MAX: Final = 1_000  # records of one unique id in one topic: more than any group retries

@@ -26,9 +26,9 @@ from eruca_broker.core.records.half_messages import HALF_PLACE, OP_PLACE, finish
 from eruca_broker.core.records.scheduled import Destination
 from eruca_broker.core.state.transactions import LiveTransaction, Transactions
 from eruca_broker.store.config.delay_offsets import first_since, steps
-from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.reading.log_reader import LogReader
 
 CHECKS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 

@@ -8,11 +8,11 @@ from eruca.contract.names import EVENTS_TOPIC
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.state.events import EVENTS_QUEUE_ID
-from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.reading.log_reader import LogReader
+from eruca_broker.store.reading.tiered_log import TieredLog
 from eruca_broker.store.tier.reader import TierReader
 from eruca_broker.store.tier.tier_queue import TierQueue
-from eruca_broker.store.tiered_log import TieredLog
 
 
 class PastEvents(Protocol):

@@ -33,15 +33,15 @@ from eruca_broker.core.state.events import (
 from eruca_broker.core.state.past import About
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.tier.queue_tables import Key
-from eruca_broker.store.cold_reads import ColdReads
-from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.reading.cold_reads import ColdReads
+from eruca_broker.store.reading.log_reader import LogReader
+from eruca_broker.store.reading.tiered_log import TieredLog
 from eruca_broker.store.state.past_events import LocalEvents, PastEvents, first_from, tier_events
 from eruca_broker.store.state.snapshot_entries import ENTRIES_PER_STEP, snapshot_rows
 from eruca_broker.store.tier.reader import TierReader
-from eruca_broker.store.tiered_log import TieredLog
 
 PAST_EVENT_COUNT_MAX: Final = 200_000
 """Events of one fold: about a second of one core, and with its rests some seconds."""

@@ -17,9 +17,9 @@ from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers, Timer
 from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired
 from eruca_broker.store.config.handover import Handover
-from eruca_broker.store.dispatcher import Dispatcher
-from eruca_broker.store.log_reader import LogReader
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.reading.log_reader import LogReader
 from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.state.timers_fold import TimersFold
 

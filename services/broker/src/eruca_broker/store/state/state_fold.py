@@ -29,9 +29,9 @@ from eruca_broker.core.state.timers_events import TimerRows
 from eruca_broker.store.config import config_snapshots, delay_offsets
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
-from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.reading.log_reader import LogReader
 from eruca_broker.store.state import imported_timers
 from eruca_broker.store.state.imported_transactions import (
     CHECKS_GROUP,

@@ -21,11 +21,11 @@ from eruca_broker.core.state.snapshots import SnapshotItem
 from eruca_broker.core.state.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired, timer_pieces
-from eruca_broker.store.dispatcher import timed_entries
+from eruca_broker.store.projecting.dispatcher import timed_entries
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.state.timers_fold import rows_of_entries
-from eruca_broker.store.writer import Writer
+from eruca_broker.store.writing.writer import Writer
 
 _ITEM_SIZE: Final = 1_024  # bytes of JSON, an estimate; hardly any item takes a third of it
 

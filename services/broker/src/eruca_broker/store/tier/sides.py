@@ -33,7 +33,7 @@ from eruca_broker.core.tier.queue_tables import (
     key_rows,
     placed,
 )
-from eruca_broker.store.dispatcher import indexed_keys, queue_runs
+from eruca_broker.store.projecting.dispatcher import indexed_keys, queue_runs
 
 CHUNK_SIZE: Final = 4 * 1024 * 1024  # bytes that are fetched from the tier together
 KEYS_MAX: Final = 1 << 24  # of a segment; one with more has none in its side object

@@ -33,7 +33,7 @@ from eruca.contract.errors import ErucaError, UnavailableError
 from eruca_broker.core.tier import queue_tables
 from eruca_broker.core.tier.manifests import UPLOAD_SIZE, Manifest, TierSegment
 from eruca_broker.core.tier.queue_tables import InvalidHeadError, QueueTable, decoded
-from eruca_broker.store.readable_log import LogFile
+from eruca_broker.store.reading.readable_log import LogFile
 from eruca_broker.store.tier.blobs import head_of
 from eruca_broker.store.tier.sides import DamagedSegmentError, Side, remove, side_of
 from eruca_broker.store.tiering.fetching import fetch_segment, verified

@@ -19,7 +19,7 @@ from eruca_broker.core.tier.faults import Faults
 from eruca_broker.core.tier.manifests import Manifest, TierSegment
 from eruca_broker.core.tier.queue_tables import InvalidHeadError, Key, QueueTable, Run, decoded
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.readable_log import LogFile
+from eruca_broker.store.reading.readable_log import LogFile
 from eruca_broker.store.tier.sides import DamagedSegmentError, Side, remove, side_of
 from eruca_broker.store.tiering.facts import StoreFacts
 from eruca_broker.store.tiering.place import TierPlace

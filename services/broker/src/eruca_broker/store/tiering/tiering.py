@@ -33,7 +33,7 @@ from eruca_broker.core.tier.steps import (
     retained,
 )
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.readable_log import LogFile
+from eruca_broker.store.reading.readable_log import LogFile
 from eruca_broker.store.tier.blobs import head_of
 from eruca_broker.store.tier.cache import TierCache
 from eruca_broker.store.tier.reader import TierReader

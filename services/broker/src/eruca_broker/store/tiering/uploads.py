@@ -21,7 +21,7 @@ from eruca.contract.errors import UnavailableError
 from eruca.objects.repositories import Repository
 from eruca_broker.core.tier.manifests import DIGEST_SIZE, UPLOAD_SIZE, TierSegment
 from eruca_broker.core.tier.queue_tables import Key, QueueTable, Run, decoded
-from eruca_broker.store.readable_log import LogFile
+from eruca_broker.store.reading.readable_log import LogFile
 from eruca_broker.store.tier.sides import DamagedSegmentError, Side, digests_of, remove, side_of
 from eruca_chassis.finishing import finished_in_thread
 

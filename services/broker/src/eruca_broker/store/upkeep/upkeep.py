@@ -21,22 +21,22 @@ from typing import Final
 import structlog
 
 from eruca.contract.errors import StoreFailedError, UnavailableError
-from eruca_broker.store.checkpoints import Checkpoints, Reach
 from eruca_broker.store.config import config_snapshots
 from eruca_broker.store.config.config_snapshots import ConfigSnapshot
 from eruca_broker.store.config.handover import Handover
 from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.files.refusals import is_scarcity, refusal_of
 from eruca_broker.store.identity import ABORT_NAME, doubt_mark, mark_as_open
-from eruca_broker.store.log_reader import LogReader
-from eruca_broker.store.projections import Projections
+from eruca_broker.store.projecting.checkpoints import Checkpoints, Reach
+from eruca_broker.store.projecting.projections import Projections
 from eruca_broker.store.queues.lagging import KEY_INDEX
 from eruca_broker.store.queues.queue_files import DamagedQueueError
-from eruca_broker.store.record_repair import mend
+from eruca_broker.store.reading.log_reader import LogReader
 from eruca_broker.store.recovery.recovery import Recovered, make_durable
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.state_snapshots import StateSnapshots
-from eruca_broker.store.writer import Writer
+from eruca_broker.store.upkeep.record_repair import mend
+from eruca_broker.store.writing.writer import Writer
 from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
 

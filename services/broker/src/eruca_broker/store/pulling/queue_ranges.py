@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from eruca.contract.errors import UnavailableError
 from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca_broker.core.state.state import BrokerState
-from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import Key, ProjectionError, queue_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError

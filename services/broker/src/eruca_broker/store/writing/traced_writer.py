@@ -28,7 +28,7 @@ from eruca.contract.records import Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.state.events import Event
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
-from eruca_broker.store.writer import Writer
+from eruca_broker.store.writing.writer import Writer
 from eruca_chassis.tracing import LINKS_MAX, Linked, Tracing
 
 P = ParamSpec("P")
@@ -48,7 +48,7 @@ class TracedWriter(Writer):
 
     Args:
         tracing: Makes the spans.
-        arguments, named: As for :class:`~eruca_broker.store.writer.Writer`.
+        arguments, named: As for :class:`~eruca_broker.store.writing.writer.Writer`.
     """
 
     def __init__(self, tracing: Tracing, *arguments: Any, **named: Any) -> None:  # noqa: ANN401

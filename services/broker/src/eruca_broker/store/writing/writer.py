@@ -26,7 +26,7 @@ each of its appends; the log is as it was. If room, open files or memory were sh
 :meth:`Writer.probe` finds out whether they are available again. A failed flush is final: the kernel
 may have dropped the pages, so nothing is acknowledged until the store has been opened again. A
 failed projection refuses nothing, unless a resource is short
-(:mod:`eruca_broker.store.projections`).
+(:mod:`eruca_broker.store.projecting.projections`).
 
 The writer of a *replica* (``StoreSettings.is_replica``) accepts runs of the master's log instead of
 batches (:mod:`eruca_broker.core.log.copied_run`). A run is already stamped. Its batches pass
@@ -83,8 +83,8 @@ from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
 from eruca_broker.store.log.segment import Segment
-from eruca_broker.store.projections import Projections
-from eruca_broker.store.queue_reader import QueueReader
+from eruca_broker.store.projecting.projections import Projections
+from eruca_broker.store.pulling.queue_reader import QueueReader
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import Clock
@@ -658,7 +658,7 @@ class Writer:
         """Refuse batches whose queue offsets do not follow; a deleted topic begins at 0 again.
 
         RocketMQ wrote the batches before the log's first event. There a queue may begin at 0 again
-        at any time, or repeat offsets; a start accepts that, too (:mod:`.dispatcher`). Return the
+        at any time, or repeat offsets; a start accepts that, too (the dispatcher). Return the
         number of these batches.
         """
         expected: dict[tuple[str, int], int] = {}

@@ -17,7 +17,7 @@ import numpy as np
 from eruca.core.messages.record_columns import Int64Array
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.store.log.log_bytes import LogBytes
-from eruca_broker.store.property_scan import Scan
+from eruca_broker.store.pulling.property_scan import Scan
 
 FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
 GATHERED_MIN: Final = 8  # stretches from which copying them costs less than a slice for each

@@ -20,11 +20,11 @@ from eruca.contract.records import Record
 from eruca_broker.core.damage import UnreadableRecordError
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.tier.manifests import TierSegment
-from eruca_broker.store.log_reader import has_key
-from eruca_broker.store.readable_log import ReadableLog
+from eruca_broker.store.reading.log_reader import has_key
+from eruca_broker.store.reading.readable_log import ReadableLog
+from eruca_broker.store.reading.tiered_log import TieredLog
 from eruca_broker.store.tier.keyed import keyed
 from eruca_broker.store.tier.tier_queue import CHUNKS_PER_READ_MAX
-from eruca_broker.store.tiered_log import TieredLog
 
 SEGMENTS_MAX: Final = 8  # of the tier, into which one page looks
 ROWS_MAX: Final = 1_024  # keys that one page reads, and records that may have them

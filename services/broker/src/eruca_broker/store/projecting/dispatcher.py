@@ -8,7 +8,7 @@ steps, up to ``INDEX_BACKLOG_MAX`` records behind: adding keys in bulk is cheape
 hashes are kept, so that the log need not be read again.
 
 A file that cannot be written delays only itself. Its queue, or the index, is marked as lagging
-(:mod:`.queues.lagging`) and skipped from then on. It catches up from the log.
+(:mod:`eruca_broker.store.queues.lagging`) and skipped from then on. It catches up from the log.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDispatcher``.
 """

@@ -2,7 +2,8 @@
 
 The log alone does not know what may be read. The dispatcher knows what is visible; the writer knows
 the bounds of what was written together and is not confirmed yet; the state knows when a topic was
-created. This class asks them, and leaves the reading to :mod:`eruca_broker.store.log_reader`.
+created. This class asks them, and leaves the reading to
+:mod:`eruca_broker.store.reading.log_reader`.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.messages import DamagedRecord
 from eruca.contract.records import Record
 from eruca_broker.core.state.state import BrokerState
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.residency import at_once
 from eruca_broker.store.index.key_index import KeyIndex
-from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.commit_log import CommitLog
-from eruca_broker.store.log_reader import LogRead, LogReader
+from eruca_broker.store.projecting.dispatcher import Dispatcher
+from eruca_broker.store.projecting.index_follower import IndexFollower
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, index_unproved
-from eruca_broker.store.record_groups import group_across
-from eruca_broker.store.writer import Writer
+from eruca_broker.store.reading.log_reader import LogRead, LogReader
+from eruca_broker.store.reading.record_groups import group_across
+from eruca_broker.store.writing.writer import Writer
 
 
 class LogFile(NamedTuple):

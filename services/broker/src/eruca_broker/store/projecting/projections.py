@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from eruca.contract.errors import UnavailableError
-from eruca_broker.store.checkpoints import unflushed_reason
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.refusals import is_scarcity, refusal_of
 from eruca_broker.store.log.appended import Appended
+from eruca_broker.store.projecting.checkpoints import unflushed_reason
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, Key, reason_of
 from eruca_chassis.flushing import FlushError

@@ -9,10 +9,10 @@ import structlog
 
 from eruca.contract.errors import RecordNotFoundError
 from eruca_broker.core.offset_search import partition_point
-from eruca_broker.store.log_reader import LogReader
-from eruca_broker.store.queue_ranges import QueueRanges
+from eruca_broker.store.pulling.queue_ranges import QueueRanges
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.reading.log_reader import LogReader
 
 _log: Final = structlog.get_logger()
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from eruca.contract.errors import UnavailableError
 from eruca.contract.names import dead_letter_topic
 from eruca_broker.core.log.retention import oldest_needed
-from eruca_broker.store.queue_reader import QueueReader
+from eruca_broker.store.pulling.queue_reader import QueueReader
 from eruca_broker.store.recovery.recovery import Recovered
 from eruca_broker.store.state.state_snapshots import StateSnapshots
-from eruca_broker.store.writer import Writer
+from eruca_broker.store.writing.writer import Writer
 from eruca_chassis.finishing import finished_in_thread
 
 

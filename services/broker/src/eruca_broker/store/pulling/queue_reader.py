@@ -24,19 +24,19 @@ from eruca_broker.core.records.stored_proof import (
     sound_count,
 )
 from eruca_broker.core.state.state import BrokerState
-from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
 from eruca_broker.store.log.log_bytes import LogBytes
-from eruca_broker.store.property_scan import (
+from eruca_broker.store.projecting.dispatcher import Dispatcher
+from eruca_broker.store.pulling.property_scan import (
     SCAN_RECORDS_MAX,
     SCAN_WORK_MAX,
     Scan,
     ScanLimits,
     scan,
 )
-from eruca_broker.store.pull_slices import PullSlices, take, take_found
-from eruca_broker.store.queue_ranges import QueueRanges
-from eruca_broker.store.queue_read import QueueRead
+from eruca_broker.store.pulling.pull_slices import PullSlices, take, take_found
+from eruca_broker.store.pulling.queue_ranges import QueueRanges
+from eruca_broker.store.pulling.queue_read import QueueRead
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import Key
 from eruca_broker.store.queues.queue_files import DamagedQueueError

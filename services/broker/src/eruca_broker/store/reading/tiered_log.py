@@ -1,9 +1,9 @@
 """The log by log offsets, from its beginning in the tier on: the log feed, and single records.
 
-What is here is read from :mod:`eruca_broker.store.readable_log`, and what is before it from the
-tier, byte for byte as it was here. So a reader that passes from one to the other notices nothing.
-An offset that is in neither place is not found, as without a tier. One that is in the tier and
-cannot be read now is refused (503).
+What is here is read from :mod:`eruca_broker.store.reading.readable_log`, and what is before it from
+the tier, byte for byte as it was here. So a reader that passes from one to the other notices
+nothing. An offset that is in neither place is not found, as without a tier. One that is in the tier
+and cannot be read now is refused (503).
 
 Epochs: retention forgets those of which the log here has no record. The manifest has the epoch of
 each segment's last record, and a segment in which another epoch begins has the record that says
@@ -32,8 +32,8 @@ from eruca_broker.core.replication.epochs import Epoch, EpochTable
 from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.core.state.events import EVENTS_QUEUE_ID, UnknownEventError, decode_event
 from eruca_broker.core.state.state import BrokerState
-from eruca_broker.store.log_reader import LogRead, outside_log
-from eruca_broker.store.readable_log import ReadableLog
+from eruca_broker.store.reading.log_reader import LogRead, outside_log
+from eruca_broker.store.reading.readable_log import ReadableLog
 from eruca_broker.store.tier.reader import Place, TierReader
 from eruca_broker.store.tier.tier_queue import CHUNKS_PER_READ_MAX
 

@@ -3,7 +3,7 @@
 A few records wait for at most ``INDEX_DELAY_SECONDS``; many are indexed at once when they are
 published. If the disk refuses, the index stays behind, and the next records retry. Only look-ups by
 key are affected, and they read the missing records from the log. If too many gather, the index lags
-like a queue (:mod:`.queues.lagging`), and is no longer handled here.
+like a queue (:mod:`eruca_broker.store.queues.lagging`), and is no longer handled here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.projecting.dispatcher import Dispatcher
 
 INDEX_DELAY_SECONDS: Final = 0.02  # the longest delay of a few records
 

@@ -25,7 +25,7 @@ from eruca.contract.errors import RecordNotFoundError
 from eruca_broker.core.log.recovery import walk
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.segment import Segment
-from eruca_broker.store.log_reader import LogReader
+from eruca_broker.store.reading.log_reader import LogReader
 from eruca_chassis.finishing import finished_in_thread
 
 

@@ -9,7 +9,7 @@ and answers with the mapping as always::
        ▲ └───lacks bytes──► wait for a turn ──► read in a thread ─┐
        └──────────────────────────────────────────────────────────┘
 
-Bytes that are only in the tier (:mod:`.tier.reader`) are fetched from there instead, in turns of
+Bytes that are only in the tier (``store/tier``) are fetched from there instead, in turns of
 their own: a slow object store delays no read of the disk.
 
 Nothing else happens meanwhile: a read that waits is not answered, and never as if it were empty. If

@@ -1,0 +1,1 @@
+"""Keep the projections of the log: feed consume queues and key index, and checkpoint them."""

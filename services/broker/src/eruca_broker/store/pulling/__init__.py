@@ -1,0 +1,1 @@
+"""Read queues as pulls do."""

@@ -1,0 +1,1 @@
+"""Read the log: records, runs and look-ups, here and from the tier."""

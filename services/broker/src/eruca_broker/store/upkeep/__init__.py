@@ -1,0 +1,1 @@
+"""Maintain a store while it serves."""

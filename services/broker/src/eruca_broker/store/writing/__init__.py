@@ -1,0 +1,1 @@
+"""Append to the log, and publish what was appended."""
