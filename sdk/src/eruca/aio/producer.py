@@ -120,7 +120,10 @@ class AsyncProducer:
             if lane is not None and buffer.size + size <= buffer.limit:  # as its take_now
                 buffer.size += size
                 if lane.is_lone:
-                    return await lane.send_alone(message, size)
+                    try:
+                        return await lane.send_alone(message, size)
+                    finally:
+                        buffer.give_back(size)
                 return await lane.add(message, size)
         future = self._try_submit(message, queue, selector, selector_arg)
         if future is None:
@@ -405,6 +408,7 @@ class AsyncProducer:
         batching = self._settings.batching
         lane = SendLane(
             self._run,
+            self._batch_sender().send_one,
             queue,
             limits=batching,
             linger=batching.linger_ms / 1000,

@@ -25,6 +25,7 @@ Operation: TypeAlias = Literal["send", "pull", "handle"]
 
 MINUTE_BUCKET_SECONDS: Final = 5
 HOUR_BUCKET_SECONDS: Final = 300
+assert HOUR_BUCKET_SECONDS % MINUTE_BUCKET_SECONDS == 0, "a bucket of both lies in one of an hour's"
 BUCKET_COUNT: Final = 12
 SERIES_MAX: Final = 1_000  # above this number, further topics share one series per operation
 OTHERS: Final = "(others)"  # the topic and group of that series
@@ -139,30 +140,68 @@ class SlidingSums:
 
 
 class Series:
-    """The sums of one operation, topic and group."""
+    """The sums of one operation, topic and group.
 
-    __slots__ = ("_begun_at", "_hour", "_minute", "_total")
+    Calls are added to one *open* bucket of a minute's. It is moved into the windows when the next
+    one begins, and before each reading. So adding a call is cheap.
+    """
+
+    __slots__ = (
+        "_begun_at",
+        "_calls",
+        "_failed",
+        "_hour",
+        "_messages",
+        "_minute",
+        "_number",
+        "_seconds",
+        "_total",
+    )
 
     def __init__(self, now: float) -> None:
         self._begun_at = now
         self._minute = SlidingSums(MINUTE_BUCKET_SECONDS, now)
         self._hour = SlidingSums(HOUR_BUCKET_SECONDS, now)
         self._total = NOTHING
+        self._number = now // MINUTE_BUCKET_SECONDS  # of the open bucket
+        self._calls = self._messages = self._failed = 0
+        self._seconds = 0.0
 
-    def add(self, sums: Sums, now: float) -> None:
+    def add(
+        self, call_count: int, message_count: int, failed_count: int, seconds: float, now: float
+    ) -> None:
         """Add calls that have ended now."""
-        self._minute.add(sums, now)
-        self._hour.add(sums, now)
-        self._total = self._total.plus(sums)
+        number = now // MINUTE_BUCKET_SECONDS
+        if number != self._number:
+            self._move_open()
+            self._number = number
+        self._calls += call_count
+        self._messages += message_count
+        self._failed += failed_count
+        self._seconds += seconds
 
     def last_minute(self, now: float) -> CallWindow:
         """Return the sums of the last minute."""
+        self._move_open()
         return self._minute.window(now)
+
+    def _move_open(self) -> None:
+        """Move the open bucket's sums into the windows; it stays open."""
+        if not self._calls:
+            return
+        sums = Sums(self._calls, self._messages, self._failed, self._seconds)
+        self._calls = self._messages = self._failed = 0
+        self._seconds = 0.0
+        begun_at = self._number * MINUTE_BUCKET_SECONDS
+        self._minute.add(sums, begun_at)
+        self._hour.add(sums, begun_at)
+        self._total = self._total.plus(sums)
 
     def statistics(
         self, operation: Operation, topic: str, group: str | None, now: float
     ) -> CallStatistics:
         """Return the sums of all periods."""
+        self._move_open()
         return CallStatistics(
             operation,
             topic,
@@ -230,7 +269,7 @@ class ClientStatistics:
         """Add calls that have just ended."""
         with self._lock:
             now = self._clock()
-            self._of(operation, topic, group, now).add(sums, now)
+            self._of(operation, topic, group, now).add(*sums, now)
 
     def add_call(
         self,
@@ -243,9 +282,11 @@ class ClientStatistics:
         failed: bool = False,
     ) -> None:
         """Add one call of a batch that began at *begun_at* and has just ended."""
-        seconds = max(self._clock() - begun_at, 0.0)
         failed_count = message_count if failed else 0
-        self.add(operation, topic, group, Sums(1, message_count, failed_count, seconds))
+        with self._lock:
+            now = self._clock()
+            series = self._of(operation, topic, group, now)
+            series.add(1, message_count, failed_count, max(now - begun_at, 0.0), now)
 
     def all(self) -> tuple[CallStatistics, ...]:
         """Return all statistics, sorted by operation, topic and group."""

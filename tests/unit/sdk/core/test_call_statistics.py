@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from eruca.core.call_statistics import (
     BUCKET_COUNT,
+    HOUR_BUCKET_SECONDS,
+    MINUTE_BUCKET_SECONDS,
     OTHERS,
     SERIES_MAX,
     ClientStatistics,
+    Series,
     SlidingSums,
     Sums,
     Tally,
@@ -47,6 +50,28 @@ def test_a_window_has_the_calls_of_its_buckets(
         assert window.busy_seconds == len(kept) * 0.25
         assert 0 <= window.covered_seconds <= bucket_seconds * BUCKET_COUNT
         assert now - window.covered_seconds >= began - 1e-6
+
+
+@given(began=st.floats(0, 1e6), steps=STEPS)
+def test_a_series_has_every_call_in_each_of_its_windows(
+    began: float, steps: list[tuple[float, int, int, bool]]
+) -> None:
+    series = Series(began)
+    minute = SlidingSums(MINUTE_BUCKET_SECONDS, began)
+    hour = SlidingSums(HOUR_BUCKET_SECONDS, began)
+    now = began
+    for number, (pause, messages, failed, is_read) in enumerate(steps, start=1):
+        now += pause
+        series.add(1, messages, failed, 0.25, now)
+        for sliding in (minute, hour):
+            sliding.add(Sums(1, messages, failed, 0.25), now)
+        if not is_read:
+            continue
+
+        read = series.statistics("send", "orders", None, now)
+
+        assert (read.last_minute, read.last_hour) == (minute.window(now), hour.window(now))
+        assert read.since_start.call_count == number
 
 
 def test_a_rate_is_over_the_time_that_the_window_covers() -> None:

@@ -206,7 +206,7 @@ class Calls:
                 sums = tally.take()
                 if sums.call_count:
                     self._statistics.add("handle", topic, self._group, sums)
-                    self._own.add(sums, now)
+                    self._own.add(*sums, now)
 
     def last_minute(self) -> CallWindow:
         """Return the calls of this consumer in the last minute."""

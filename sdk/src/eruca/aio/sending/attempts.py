@@ -99,6 +99,11 @@ class Attempts:
         self._epochs: dict[str, int] = {}  # of brokers with replicas, as last seen
         self._counter = Counter(random.getrandbits(31))
 
+    def known_view(self, topic: str) -> PublishView | None:
+        """Return the queues for messages of *topic* if they are known; None: see :meth:`view`."""
+        view = self._routes.cached_publish_view(topic)
+        return view if view is not None and view.queues else None
+
     async def view(self, topic: str, deadline: float) -> PublishView:
         """Return the queues for messages of *topic*, as :func:`view_before` does."""
         return await view_before(self._routes, topic, deadline)

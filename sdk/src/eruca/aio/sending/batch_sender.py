@@ -23,7 +23,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -158,6 +158,22 @@ class BatchSender:
             batch.succeed(stored)
             self._account(batch, begun_at)
 
+    async def send_one(self, batch: PendingBatch) -> Stored:
+        """Send a batch of one message that nobody can withdraw; return its place.
+
+        Raises:
+            ErucaError: It is refused, or every attempt failed.
+        """
+        assert len(batch.messages) == 1
+        begun_at = time.monotonic()
+        try:
+            stored = await self._send_whole(batch)
+        except ErucaError:
+            self._account(batch, begun_at, failed=True)
+            raise
+        self._account(batch, begun_at)
+        return stored
+
     def _account(self, batch: PendingBatch, begun_at: float, *, failed: bool = False) -> None:
         messages = batch.messages
         self._statistics.add_call(
@@ -181,7 +197,11 @@ class BatchSender:
 
     async def _attempt(self, course: _Course) -> Stored:
         batch = course.batch
-        view = course.view = await self._attempts.view(batch.messages[0].topic, batch.deadline)
+        topic = batch.messages[0].topic
+        view = self._attempts.known_view(topic)
+        if view is None:
+            view = await self._attempts.view(topic, batch.deadline)
+        course.view = view
         queue = batch.queue or course.kept_queue
         queue = course.queue = queue or self._attempts.choose(
             view, course.broker_name, course.patience
@@ -224,16 +244,26 @@ class BatchSender:
         batch = course.batch
         encoded = course.encoded
         if encoded is None or course.encoded_for != (queue.queue_id, host.is_v6):
-            encoded = course.encoded = await self._encode(batch, queue, store_host_v6=host.is_v6)
+            if batch.message_ids is None:
+                batch.message_ids = self._ids_of(batch.messages)
+            large_size = self._size_to_compress(batch)
+            if large_size >= THREAD_COMPRESSION_SIZE:  # zlib releases the interpreter's lock
+                encoded = await asyncio.to_thread(self._encode, batch, queue, host, large_size)
+            else:
+                encoded = self._encode(batch, queue, host, large_size)
+            course.encoded = encoded
             course.encoded_for = (queue.queue_id, host.is_v6)
         target = _records_target(queue.topic, queue.queue_id, self._copies)
         headers = self._headers(_RECORDS_HEADERS, batch)
         parts = with_delays(encoded.body) if are_delayed else (encoded.body,)
         request = _Request(url, target, headers, parts, self._decoder, _count_of)
-        may_have_position = not self._is_idempotent and not are_delayed
-        receipt = await self._post_in_turn(
-            course, queue, request, may_have_position=may_have_position
-        )
+        if batch.turns is None:
+            receipt = await self._post(course, queue, request, self._transport)
+        else:
+            may_have_position = not self._is_idempotent and not are_delayed
+            receipt = await self._post_in_turn(
+                course, queue, request, may_have_position=may_have_position
+            )
         assert batch.message_ids is not None
         return StoredBatch(
             batch.message_ids, queue, receipt, encoded.sizes, host, course.is_replayed
@@ -286,33 +316,33 @@ class BatchSender:
             raise _final_error(course, error) from error
         await self._attempts.until_next(batch.messages[0].topic, retry, error, batch.deadline)
 
-    async def _encode(
-        self, batch: PendingBatch, queue: MessageQueue, *, store_host_v6: bool
+    def _size_to_compress(self, batch: PendingBatch) -> int:
+        """Return the number of bytes in bodies that are large enough to be compressed."""
+        threshold = self._compression_threshold
+        if threshold is None:
+            return 0
+        return sum(size for message in batch.messages if (size := len(message.body)) >= threshold)
+
+    def _encode(
+        self, batch: PendingBatch, queue: MessageQueue, host: Host, large_size: int
     ) -> EncodedBatch:
-        if batch.message_ids is None:
-            batch.message_ids = self._ids_of(batch.messages)
-        encode = partial(
-            encode_messages,
+        assert batch.message_ids is not None
+        return encode_messages(
             batch.messages,
             batch.message_ids,
             queue_id=queue.queue_id,
             born_timestamp=time.time_ns() // 1_000_000,
-            store_host_v6=store_host_v6,
+            store_host_v6=host.is_v6,
+            compression_threshold_bytes=self._compression_threshold if large_size else None,
         )
-        threshold = self._compression_threshold
-        if threshold is None:
-            return encode()
-        sizes = [size for message in batch.messages if (size := len(message.body)) >= threshold]
-        if not sizes:
-            return encode()
-        encode = partial(encode, compression_threshold_bytes=threshold)
-        if sum(sizes) >= THREAD_COMPRESSION_SIZE:
-            return await asyncio.to_thread(encode)  # zlib releases the interpreter's lock
-        return encode()
 
     def _ids_of(self, messages: Sequence[Message]) -> Sequence[str]:
         if self._unique_ids is None:
             self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
+        if len(messages) == 1:
+            own = messages[0].message_id
+            now_ms = time.time_ns() // 1_000_000
+            return (self._unique_ids.next(now_ms, process_id()) if own is None else own,)
         made = self._unique_ids.take(len(messages), time.time_ns() // 1_000_000, process_id())
         if {message.message_id for message in messages} == {None}:
             return made

@@ -111,6 +111,7 @@ class SendLane:
 
     Args:
         send: Sends a batch and sets its results or its error; never raises.
+        send_one: Sends a batch of one message; returns its place, or raises the error.
         queue: The queue of all messages in this lane; None: any queue.
         limits: Maximum size of a batch.
         linger: How long a batch may wait for more messages, in seconds.
@@ -122,6 +123,7 @@ class SendLane:
     __slots__ = (
         "_caller",
         "_count_max",
+        "_given_up",
         "_in_flight",
         "_in_flight_max",
         "_linger",
@@ -131,6 +133,7 @@ class SendLane:
         "_pump_is_due",
         "_queue",
         "_send",
+        "_send_one",
         "_size_max",
         "_timeout",
         "_timer",
@@ -142,6 +145,7 @@ class SendLane:
     def __init__(
         self,
         send: Callable[[PendingBatch], Coroutine[None, None, None]],
+        send_one: Callable[[PendingBatch], Coroutine[None, None, Stored]],
         queue: MessageQueue | None,
         *,
         limits: Batching,
@@ -152,6 +156,7 @@ class SendLane:
     ) -> None:
         self._turns = turns
         self._send = send
+        self._send_one = send_one
         self._queue = queue
         self._count_max = limits.count_max
         self._size_max = limits.bytes_max
@@ -166,6 +171,7 @@ class SendLane:
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._caller: asyncio.Task[Any] | None = None  # of send_alone(); None if it is given up
+        self._given_up: BaseException | None = None  # … and the error for it then
         self.is_lone = False  # whether the next message may use it
 
     @property
@@ -203,26 +209,23 @@ class SendLane:
         assert self.is_idle
         batch = self._new_batch()
         batch.is_closed = True
-        future: SendFuture = self._loop.create_future()
-        batch.messages.append(message)
-        batch.futures.append(future)
+        batch.messages.append(message)  # without a future: the caller itself gets the outcome
         batch.size = size
         task = asyncio.current_task(self._loop)
         assert task is not None
         cancelling = task.cancelling()
         self._in_flight[batch] = self._caller = task
         try:
-            await self._send(batch)
+            stored = await self._send_one(batch)
         except asyncio.CancelledError:
-            if self._caller is task:
+            error, self._given_up = self._given_up, None
+            if error is None or task.uncancel() > cancelling:
                 raise  # by the program
-            future.exception()  # perhaps nobody else looks at it
-            if task.uncancel() > cancelling:
-                raise  # by the program, too
+            raise error from None
         finally:
             self._caller = None
             self._ended(batch)
-        return future.result()
+        return stored.result()
 
     def add_batch(self, batch: PendingBatch) -> None:
         """Add a batch after the others; it accepts no further message."""
@@ -257,7 +260,8 @@ class SendLane:
             batch.fail(under_way)
         # A caller's own task goes on: the error is raised there.
         tasks = [task for task in self._in_flight.values() if task is not self._caller]
-        self._caller = None
+        if self._caller is not None:
+            self._given_up = under_way
         return tasks
 
     def _open_batch(self) -> PendingBatch:

@@ -64,30 +64,38 @@ class StoredBatch(Struct, frozen=True, gc=False):
     asked: Host  # the broker that was asked
     replayed: bool = False
 
+    def result(self) -> SendResult:
+        """Return the result of the only message."""
+        receipt = self.receipt
+        assert receipt.count == 1, "each message needs its own result"
+        if receipt.scheduled is not UNSET:
+            [result] = self._scheduled_results(receipt.scheduled)
+            return result
+        [message_id] = self.message_ids
+        return SendResult(
+            message_id,
+            self.queue,
+            receipt.queue_offset,
+            receipt.log_offset,
+            receipt.stored_at_ms,
+            receipt.durability,
+            # Another replica may have stored it: after a redirect, or when it was sent before.
+            self.asked if receipt.store_host is None else _host_of(receipt.store_host),
+            None,
+            self.replayed,
+            None,
+            receipt.copies,
+        )
+
     def results(self) -> list[SendResult]:
         """Return the result of each message."""
         receipt = self.receipt
         if receipt.scheduled is not UNSET:
             return self._scheduled_results(receipt.scheduled)
-        # Another replica may have stored the batch: after a redirect, or when it was sent before.
-        stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
         if receipt.count == 1:
-            [message_id] = self.message_ids
-            return [
-                SendResult(
-                    message_id,
-                    self.queue,
-                    receipt.queue_offset,
-                    receipt.log_offset,
-                    receipt.stored_at_ms,
-                    receipt.durability,
-                    stored_at,
-                    None,
-                    self.replayed,
-                    None,
-                    receipt.copies,
-                )
-            ]
+            return [self.result()]
+        # As in result().
+        stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
         is_plain = not self.replayed and receipt.copies == 1
         sizes = struct.unpack(f">{receipt.count}I", self.sizes)
         # The stored record may have larger addresses than the one that was sent.
@@ -145,6 +153,11 @@ class StoredMessages(Struct, frozen=True, gc=False):
     queue: MessageQueue
     receipts: Sequence[SendReceipt]
     replayed: bool = False
+
+    def result(self) -> SendResult:
+        """Return the result of the only message."""
+        [result] = self.results()
+        return result
 
     def results(self) -> list[SendResult]:
         """Return the result of each message."""

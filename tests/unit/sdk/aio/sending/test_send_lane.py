@@ -9,10 +9,11 @@ import pytest
 import eruca
 from eruca.aio.sending.send_lane import PendingBatch, SendLane
 from eruca.contract.errors import ClosedError, TransportError
+from eruca.contract.messages import BatchReceipt
 from eruca.contract.records import NO_HOST
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.producing.batching import Batching
-from eruca.core.producing.send_result import SendResult
+from eruca.core.producing.send_result import SendResult, StoredBatch
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -30,16 +31,26 @@ class Broker:
         self.gate = asyncio.Event()
         self.gate.set()
         self.lane = SendLane(
-            self.send, None, limits=Batching(), linger=0.001, in_flight_max=4, timeout=3.0
+            self.send,
+            self.send_one,
+            None,
+            limits=Batching(),
+            linger=0.001,
+            in_flight_max=4,
+            timeout=3.0,
         )
 
     async def send(self, batch: PendingBatch) -> None:
+        stored = await self.send_one(batch)
+        for future in batch.futures:
+            if not future.done():
+                future.set_result(stored.result())
+
+    async def send_one(self, batch: PendingBatch) -> StoredBatch:
         self.batches.append(batch)
         self.tasks.append(asyncio.current_task())
         await self.gate.wait()
-        for future in batch.futures:
-            if not future.done():
-                future.set_result(result_of(len(self.batches)))
+        return stored_as(len(self.batches))
 
     async def one(self) -> SendResult:
         """Send as a producer does."""
@@ -52,9 +63,17 @@ class Broker:
         return [len(batch.messages) for batch in self.batches]
 
 
-def result_of(number: int) -> SendResult:
+def stored_as(number: int) -> StoredBatch:
     """Return a place that only the batch of this number has."""
-    return SendResult("id", QUEUE, number, number, 0, "written", NO_HOST)
+    receipt = BatchReceipt(
+        queue_id=0,
+        queue_offset=number,
+        log_offset=number,
+        count=1,
+        stored_at_ms=0,
+        durability="written",
+    )
+    return StoredBatch(("id",), QUEUE, receipt, b"", NO_HOST)
 
 
 async def test_the_second_of_messages_sent_one_after_the_other_needs_no_task_of_its_own() -> None:
@@ -166,10 +185,10 @@ async def test_a_lone_message_that_fails_raises_its_error() -> None:
     broker = Broker()
     await broker.one()
 
-    async def fail(batch: PendingBatch) -> None:
-        batch.fail(TransportError("gone"))
+    async def fail(batch: PendingBatch) -> StoredBatch:
+        raise TransportError("gone")
 
-    broker.lane._send = fail
+    broker.lane._send_one = fail
     with pytest.raises(TransportError, match="gone"):
         await broker.one()
 
