@@ -6,7 +6,8 @@ await each message), ``paced`` (RATE messages a second), ``many`` (``send_many``
 
 Starting up is not measured: a producer sends some messages to warm up, and each process prints
 ``ready`` on a line of its own afterwards; a producer then waits for a line on stdin. Bodies and
-keys exist beforehand; messages are created when they are sent, each with a tag and a key.
+keys exist beforehand; messages are created when they are sent, each with a tag and a key. Times are
+those of the monotonic clock, which both processes share.
 
 Reference cycles are collected rarely, as suits a program that creates a hundred thousand objects a
 second: the SDK leaves none behind.
@@ -83,18 +84,18 @@ async def _send(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
                 sent += 1
             return sent
 
-        began = time.perf_counter()
+        began_at = time.monotonic()
         total = sum(await asyncio.gather(*(work() for _ in range(TASKS))))
-        return _result(total, time.perf_counter() - began, cpu_before, latencies)
+        return _result(total, began_at, cpu_before, latencies)
 
 
 async def _paced(client: eruca.AsyncClient, seconds: float, rate: float) -> dict[str, float]:
     latencies: list[float] = []
     async with _warm_producer(client) as producer:
         cpu_before = time.process_time()
-        began = time.perf_counter()
+        began_at = time.monotonic()
         total = 0
-        while (elapsed := time.perf_counter() - began) < seconds:
+        while (elapsed := time.monotonic() - began_at) < seconds:
             while total < elapsed * rate:
                 future = await producer.submit(_message())
                 at = time.perf_counter()
@@ -104,7 +105,7 @@ async def _paced(client: eruca.AsyncClient, seconds: float, rate: float) -> dict
                 total += 1
             await asyncio.sleep(_TICK_SECONDS)
         await producer.flush()
-        return _result(total, time.perf_counter() - began, cpu_before, latencies)
+        return _result(total, began_at, cpu_before, latencies)
 
 
 async def _many(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
@@ -121,35 +122,43 @@ async def _many(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
                 sent += BATCH
             return sent
 
-        began = time.perf_counter()
+        began_at = time.monotonic()
         total = sum(await asyncio.gather(*(work() for _ in range(4))))
-        return _result(total, time.perf_counter() - began, cpu_before, latencies)
+        return _result(total, began_at, cpu_before, latencies)
 
 
 async def _consume(client: eruca.AsyncClient) -> dict[str, float]:
     total = size = 0
     cpu_before: float | None = None
+    last_at: float | None = None
     async with client.pull_consumer(topics=[TOPIC], prefetch_count_max=20_000) as consumer:
         while messages := await consumer.poll(
             2_048, wait_seconds=_QUIET_SECONDS if total > WARM_UP else 60
         ):
+            last_at = time.monotonic()
             total += len(messages)
             size += sum([len(message.body) for message in messages])
             if total >= WARM_UP and cpu_before is None:
                 _say_ready()
                 cpu_before = time.process_time()
     assert cpu_before is not None
+    assert last_at is not None
     seconds = time.process_time() - cpu_before
-    return {"messages": total, "bytes": size, "per_cpu_second": (total - WARM_UP) / seconds}
+    return {
+        "messages": total,
+        "bytes": size,
+        "ended_at": last_at,
+        "per_cpu_second": (total - WARM_UP) / seconds,
+    }
 
 
 def _result(
-    total: int, seconds: float, cpu_before: float, latencies: list[float]
+    total: int, began_at: float, cpu_before: float, latencies: list[float]
 ) -> dict[str, float]:
     latencies.sort()
     return {
         "messages": total,
-        "rate": total / seconds,
+        "began_at": began_at,
         "per_cpu_second": total / (time.process_time() - cpu_before),
         "p50_ms": latencies[len(latencies) // 2] * 1e3,
         "p99_ms": latencies[len(latencies) * 99 // 100] * 1e3,

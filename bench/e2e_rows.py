@@ -1,6 +1,7 @@
 """End to end through the SDK: producer, broker and consumer, each in its own process.
 
-The broker has a core of its own; the clients run where there is room: three processes, two cores.
+The broker has a core of its own; the clients run where there is room: three processes, two cores. A
+rate counts from the first send until the consumer has the last message.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def _both(role: str, seconds: float, report: Report, rate: float = 0) -> dict[st
         broker_cpu = cpu_seconds(server.process_id) - cpu_before
     expected = produced["messages"] + WARM_UP
     assert consumed["messages"] == expected, f"{consumed['messages']} of {expected} arrived"
+    produced["rate"] = produced["messages"] / (consumed["ended_at"] - produced["began_at"])
     report.figure(
         f"end to end, {role}",
         f"{produced['rate']:,.0f} messages/s, ack p50 {produced['p50_ms']:.1f} ms, "

@@ -96,12 +96,13 @@ def checked_calls(
 
 def check_argument(name: str, value: object, kind: object) -> None:
     """Raise ValidationError if *value* is not of the type *kind*; *name* is for the error."""
-    if _fits(value, kind):
+    if _check_of(kind)(value):
         return
     fix = f"give {name} as {_said(kind)}"
     if isinstance(value, Mapping) and (of_items := _mapping_kind(kind)) is not None:
+        fits = _check_of(of_items)
         for item in value.values():
-            if not _fits(item, of_items):
+            if not fits(item):
                 raise ValidationError(f"{name}: {item!r:.60} is not {_said(of_items)}", fix=fix)
     raise ValidationError(f"{name}: {value!r:.60} is not {_said(kind)}", fix=fix)
 
@@ -216,24 +217,40 @@ def _resolved(
     return eval(annotation, vars(sys.modules[function.__module__]), late_names)
 
 
+@functools.cache
 def _check_of(kind: Any) -> Callable[[Any], bool]:  # noqa: ANN401
-    """Return the function that tells whether a value is of the type *kind*, as `_fits` does.
+    """Return the function that tells whether a value is of the type *kind*.
 
     It takes *kind* apart once. Most values are of a class: one call of isinstance.
     """
     origin, arguments = get_origin(kind), get_args(kind)
-    kinds = arguments if origin in (Union, UnionType) else (kind,)
-    classes = tuple(_CLASSES.get(one, one) for one in kinds if _is_plain(_CLASSES.get(one, one)))
-    if len(classes) == len(kinds):
+    if origin is Annotated:
+        return _check_of(arguments[0])
+    if kind is Any or isinstance(kind, TypeVar):
+        return _fits_anything
+    if (classes := _classes_of(kind)) is not None:
         return lambda value: isinstance(value, classes)
+    if origin in (Union, UnionType):
+        checks = [_check_of(one) for one in arguments]
+        return lambda value: any(fits(value) for fits in checks)
     if origin is Literal:
         return lambda value: isinstance(value, str | int) and value in arguments
     if origin is Callable:
         return lambda value: callable(value) and _takes(value, arguments)
-    if len(kinds) == 1:
-        return lambda value: _fits(value, kind)
-    others = [_check_of(one) for one in kinds if not _is_plain(_CLASSES.get(one, one))]
-    return lambda value: isinstance(value, classes) or any(fits(value) for fits in others)
+    if isinstance(origin, type):
+        return _check_of_generic(origin, arguments)
+    return _fits_anything  # a protocol that isinstance does not support
+
+
+def _fits_anything(_value: object) -> bool:
+    return True
+
+
+def _classes_of(kind: Any) -> tuple[type, ...] | None:  # noqa: ANN401
+    """Return the classes that *kind* names, if isinstance supports them all; else None."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    classes = tuple(_CLASSES.get(one, one) for one in kinds)
+    return classes if all(map(_is_plain, classes)) else None
 
 
 def _is_plain(kind: Any) -> bool:  # noqa: ANN401
@@ -247,27 +264,43 @@ def _is_plain(kind: Any) -> bool:  # noqa: ANN401
     return True
 
 
-def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
-    origin = get_origin(kind)
-    if origin is Annotated:
-        return _fits(value, get_args(kind)[0])
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in get_args(kind))
-    if origin is Literal:
-        return isinstance(value, str | int) and value in get_args(kind)
-    if kind is None or kind is NoneType:
-        return value is None
-    if kind is float:
-        return isinstance(value, Real)
-    if kind is int:
-        return isinstance(value, Integral)
-    if kind is Any or isinstance(kind, TypeVar):
-        return True
-    if origin is Callable:
-        return callable(value) and _takes(value, get_args(kind))
-    if origin is not None and isinstance(origin, type):
-        return _fits_generic(value, origin, get_args(kind))
-    return not isinstance(kind, type) or _is_instance(value, kind)
+def _check_of_generic(
+    origin: Any,  # noqa: ANN401
+    arguments: tuple[Any, ...],
+) -> Callable[[Any], bool]:
+    """Return the check of a class with arguments: of a container, of its items, too."""
+    if issubclass(origin, Mapping):
+        keys_fit, items_fit = map(_check_of_each, arguments)
+        return lambda value: (
+            isinstance(value, Mapping) and keys_fit(value) and items_fit(value.values())
+        )
+    is_of_origin = _check_of(origin)
+    if not issubclass(origin, Iterable) or not arguments:
+        return is_of_origin
+    each_fits = _check_of_each(arguments[0])
+
+    def check(value: object) -> bool:
+        if not is_of_origin(value) or isinstance(value, str | bytes):
+            return False  # the characters of a text are not items
+        # Others are read only once.
+        return not isinstance(value, list | tuple | set | frozenset | dict) or each_fits(value)
+
+    return check
+
+
+def _check_of_each(kind: Any) -> Callable[[Iterable[Any]], bool]:  # noqa: ANN401
+    """Return the function that tells whether all items are of the type *kind*.
+
+    A thousand messages are of one class: one check for all of them.
+    """
+    fits, classes = _check_of(kind), _classes_of(kind)
+
+    def check(items: Iterable[Any]) -> bool:
+        if classes is not None and all(issubclass(one, classes) for one in {*map(type, items)}):
+            return True
+        return all(map(fits, items))
+
+    return check
 
 
 def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
@@ -287,28 +320,6 @@ def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
     except ValueError:
         return True  # a function in C without a signature
     return True
-
-
-def _fits_generic(value: object, origin: type, arguments: tuple[Any, ...]) -> bool:
-    if issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(
-            _fits(key, arguments[0]) and _fits(item, arguments[1]) for key, item in value.items()
-        )
-    if not _is_instance(value, origin):
-        return False
-    if issubclass(origin, Iterable) and arguments:
-        if isinstance(value, str | bytes):
-            return False  # its characters are not items
-        if isinstance(value, list | tuple | set | frozenset | dict):  # others are read only once
-            return all(_fits(item, arguments[0]) for item in value)
-    return True
-
-
-def _is_instance(value: object, kind: type) -> bool:
-    try:
-        return isinstance(value, kind)
-    except TypeError:
-        return True  # a protocol that isinstance does not support
 
 
 def _said(kind: Any) -> str:  # noqa: ANN401

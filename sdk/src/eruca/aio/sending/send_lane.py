@@ -25,7 +25,7 @@ from eruca.aio.http.ownership import Ownership
 from eruca.aio.sending.ahead import LaneTurns
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.producing.batching import Batching, linger_seconds
+from eruca.core.producing.batching import Batching, full_at, linger_seconds
 from eruca.core.producing.send_ahead import Seat
 from eruca.core.producing.send_result import SendResult, Stored
 
@@ -37,6 +37,7 @@ class PendingBatch:
 
     __slots__ = (
         "begin",
+        "count_max",
         "deadline",
         "finished",
         "futures",
@@ -47,6 +48,7 @@ class PendingBatch:
         "queue",
         "seat",
         "size",
+        "size_max",
         "turns",
         "whole",
     )
@@ -61,6 +63,7 @@ class PendingBatch:
         self.begin: Callable[[PendingBatch], None] | None = None  # starts the time limit
         self.message_ids: Sequence[str] | None = None  # set at the first attempt, kept by all
         self.size = 0  # bytes, estimated
+        self.count_max = self.size_max = 0  # at which an open batch is full
         self.is_closed = False  # accepts no further message
         self.finished: asyncio.Future[None] | None = None  # for flush()
         self.turns: LaneTurns | None = None  # an ordered lane's; set when it leaves the lane
@@ -122,10 +125,10 @@ class SendLane:
 
     __slots__ = (
         "_caller",
-        "_count_max",
         "_given_up",
         "_in_flight",
         "_in_flight_max",
+        "_limits",
         "_linger",
         "_loop",
         "_open",
@@ -134,7 +137,6 @@ class SendLane:
         "_queue",
         "_send",
         "_send_one",
-        "_size_max",
         "_timeout",
         "_timer",
         "_turns",
@@ -158,8 +160,7 @@ class SendLane:
         self._send = send
         self._send_one = send_one
         self._queue = queue
-        self._count_max = limits.count_max
-        self._size_max = limits.bytes_max
+        self._limits = limits
         self._linger = linger
         self._in_flight_max = in_flight_max
         self._timeout = timeout
@@ -187,8 +188,8 @@ class SendLane:
         batch = self._open
         if (
             batch is None
-            or batch.size + size > self._size_max
-            or len(batch.messages) >= self._count_max
+            or batch.size + size > batch.size_max
+            or len(batch.messages) >= batch.count_max
         ):
             batch = self._open_batch()
         if deadline:
@@ -267,6 +268,8 @@ class SendLane:
     def _open_batch(self) -> PendingBatch:
         self._close_open_batch()
         batch = self._open = self._new_batch()
+        ahead = len(self._waiting) + len(self._in_flight)
+        batch.count_max, batch.size_max = full_at(self._limits, ahead)
         self._waiting.append(batch)
         self._pump_soon()
         return batch

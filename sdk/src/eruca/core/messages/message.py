@@ -89,9 +89,7 @@ class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
     _is_json: bool = False  # whether the body was made from a JSON value
 
 
-# The field itself: the attribute with its name returns a copy.
 _properties_field: Final[Any] = _Details.properties
-_given_properties: Final = _properties_field.__get__
 
 
 class Message(_Details, frozen=True, gc=False, eq=False):
@@ -122,6 +120,8 @@ class Message(_Details, frozen=True, gc=False, eq=False):
     topic: str
     body: bytes
 
+    _given_properties = _properties_field  # as it is stored: `properties` returns a copy
+
     if TYPE_CHECKING:  # it accepts more types than it stores
 
         def __init__(
@@ -141,46 +141,41 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        # A plain message needs no further check. One runs for each message: no call but these.
+        body = self.body
         try:
-            if self._is_plain():
-                return
+            if (
+                self.topic in _plain_topics
+                and self.tag in _plain_tags
+                and body.__class__ is bytes
+                and 0 < len(body) <= PLAIN_BODY_SIZE_MAX
+                and self._given_properties is None
+                and self.sharding_key is None
+                and self.message_id is None
+                and self.flag == 0
+                and self.deliver_at is None
+                and self.delay_seconds is None
+                and self.delay_level is None
+                and not self._is_json
+                and self._text is None  # else it is a copy by msgspec.structs.replace
+            ):
+                keys: Any = self.keys
+                if keys.__class__ in _SEVERAL and len(keys) == 1:
+                    (keys,) = keys
+                if keys.__class__ is str:
+                    if (
+                        0 < len(keys) <= PLAIN_TEXT_SIZE_MAX
+                        and keys.isascii()
+                        and keys.isprintable()
+                        and " " not in keys
+                    ):
+                        force_setattr(self, "keys", (keys,))
+                        return
+                elif keys == ():
+                    return
         except TypeError:
             pass  # an unhashable topic or tag is not a text: reported below
         self._check()
-
-    def _is_plain(self) -> bool:
-        """Tell whether this is a plain message, whose fields need no further check."""
-        keys: object = self.keys
-        body = self.body
-        if (
-            self.topic in _plain_topics
-            and self.tag in _plain_tags
-            and body.__class__ is bytes
-            and 0 < len(body) <= PLAIN_BODY_SIZE_MAX
-            and _given_properties(self) is None
-            and self.sharding_key is None
-            and self.message_id is None
-            and self.flag == 0
-            and self.deliver_at is None
-            and self.delay_seconds is None
-            and self.delay_level is None
-            and not self._is_json
-            and self._text is None  # else it is a copy by msgspec.structs.replace
-        ):
-            if keys == ():
-                return True
-            if keys.__class__ in _SEVERAL and len(keys) == 1:
-                (keys,) = keys
-            if (
-                isinstance(keys, str)
-                and 0 < len(keys) <= PLAIN_TEXT_SIZE_MAX
-                and keys.isascii()
-                and keys.isprintable()
-                and " " not in keys
-            ):
-                force_setattr(self, "keys", (keys,))
-                return True
-        return False
 
     def _check(self) -> None:
         """Check field by field, and convert the fields to their stored form."""
@@ -190,7 +185,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         head = "" if tag is None else head_of_tag(tag)
         keys = checked_keys(self.keys)
         head += keys_text(keys) + _UNIQ_KEY_NAME
-        properties = checked_properties(_given_properties(self) or {})
+        properties = checked_properties(self._given_properties or {})
         tail = PROPERTY_SEPARATOR + tail_text(self.sharding_key, properties)
         if self._is_json:
             tail += _JSON_MARK
@@ -266,7 +261,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
     @property  # type: ignore[misc]
     def properties(self) -> dict[str, str]:
         """The application's own names and values; a copy."""
-        return dict(_given_properties(self) or {})
+        return dict(self._given_properties or {})
 
     @property
     def is_json(self) -> bool:

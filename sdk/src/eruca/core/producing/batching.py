@@ -4,6 +4,11 @@ A batch is sent at once while no other is under way, so a lone message never wai
 batch is under way, waiting costs nothing. The batch fills until it is full, until its first message
 has lingered long enough, or until the other batch has returned, whichever is first. So batches grow
 with the load.
+
+All senders may wait for one batch. If their next messages formed one batch again, broker and
+producer would wait for each other in turns. So a batch is full at :data:`TURN_COUNT` messages or
+:data:`TURN_BYTES` while fewer than two others wait or are under way: the broker stores one while
+the next one is built.
 """
 
 from __future__ import annotations
@@ -21,8 +26,10 @@ class Batching:
     """Options for grouping messages into batches.
 
     Args:
-        count_max: Maximum number of messages in a batch.
-        bytes_max: Maximum number of bytes in a batch, estimated; a larger message is sent alone.
+        count_max: Maximum number of messages in a batch; 500 at most while fewer than two batches
+            wait or are under way.
+        bytes_max: Maximum number of bytes in a batch, estimated; 1 MiB at most likewise. A larger
+            message is sent alone.
         linger_ms: How long a batch may wait for more messages while another is under way.
         in_flight_max: Maximum number of batches under way, per topic; of ordered messages, per
             queue, and only batches that have at most 1 MiB together.
@@ -46,6 +53,21 @@ class Batching:
 
 
 BATCHING_DEFAULT: Final = Batching()
+TURN_COUNT: Final = 500  # messages of a batch that takes turns with another
+TURN_BYTES: Final = 1024 * 1024  # its bytes, estimated
+_IN_TURNS: Final = 2  # batches: one is stored while another is built
+
+
+def full_at(limits: Batching, ahead: int) -> tuple[int, int]:
+    """Return the count of messages and the bytes at which a new batch is full.
+
+    Args:
+        limits: Maximum size of a batch.
+        ahead: Batches of the same lane that wait, or are under way.
+    """
+    if ahead >= _IN_TURNS:
+        return limits.count_max, limits.bytes_max
+    return min(limits.count_max, TURN_COUNT), min(limits.bytes_max, TURN_BYTES)
 
 
 def linger_seconds(

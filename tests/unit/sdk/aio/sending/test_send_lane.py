@@ -105,6 +105,32 @@ async def test_company_shares_the_next_batch() -> None:
     assert broker.sizes == [1, 1, 2, 3]
 
 
+async def test_many_senders_that_all_wait_share_two_batches_which_take_turns() -> None:
+    broker = Broker()
+    broker.gate.clear()
+
+    sending = [asyncio.create_task(broker.one()) for _ in range(1_024)]
+    await until(lambda: len(broker.batches) == 3)
+    more = [asyncio.create_task(broker.one()) for _ in range(1_000)]
+    await until(lambda: len(broker.batches) == 4)
+    broker.gate.set()
+
+    await asyncio.gather(*sending, *more)
+    assert broker.sizes == [500, 500, 24, 1_000]
+
+
+async def test_a_batch_of_many_bytes_takes_turns_with_another_one() -> None:
+    broker = Broker()
+    broker.gate.clear()
+
+    futures = [broker.lane.add(MESSAGE, 400 * 1024) for _ in range(4)]
+    await until(lambda: len(broker.batches) == 2)
+    broker.gate.set()
+
+    await asyncio.gather(*futures)
+    assert broker.sizes == [2, 2]
+
+
 async def test_a_whole_batch_ends_a_lone_lane() -> None:
     broker = Broker()
     await broker.one()

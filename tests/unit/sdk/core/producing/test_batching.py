@@ -1,4 +1,4 @@
-"""Lingering: a lone message never waits, and a busy producer fills its batches."""
+"""Lingering: a lone message never waits, a busy producer fills its batches, two take turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import pytest
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import BATCH_COUNT_MAX, BODY_SIZE_MAX
-from eruca.core.producing.batching import Batching, linger_seconds
+from eruca.core.producing.batching import (
+    TURN_BYTES,
+    TURN_COUNT,
+    Batching,
+    full_at,
+    linger_seconds,
+)
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -37,6 +43,17 @@ def wait(*, is_full: bool, in_flight: int, waited: float = 0.0) -> float | None:
         waited_seconds=waited,
         linger_seconds_max=0.5,
     )
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_batch_takes_turns_with_another_one_while_few_are_ahead_of_it(ahead: int) -> None:
+    assert full_at(Batching(), ahead) == (TURN_COUNT, TURN_BYTES)
+    assert full_at(Batching(count_max=100, bytes_max=4_000), ahead) == (100, 4_000)
+
+
+@pytest.mark.parametrize("ahead", [2, 9])
+def test_a_batch_is_full_at_its_limits_behind_two_others(ahead: int) -> None:
+    assert full_at(Batching(count_max=900, bytes_max=2_000_000), ahead) == (900, 2_000_000)
 
 
 @pytest.mark.parametrize(
