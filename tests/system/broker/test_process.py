@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+import eruca
 from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 from eruca_chassis.command_line import SETTINGS_EXIT_CODE
@@ -318,3 +319,26 @@ def test_a_send_that_never_arrives_whole_is_no_error_when_the_broker_stops(tmp_p
             assert process.stop() == 0
 
     assert [event for event in process.log if event.get("level") == "error"] == []
+
+
+def test_who_creates_a_topic_finds_it_at_the_name_server_at_once(tmp_path: Path) -> None:
+    """A program that was told of a topic may ask another process for its route, and send."""
+    names = [f"topic-{number}" for number in range(30)]
+    with forked("eruca_namesrv", NAMESRV) as namesrv:
+        told = settings(tmp_path, NAMESRV_URLS=namesrv.url, AUTO_CREATE_TOPICS="false")
+        with forked(MODULE, told) as broker, httpx.Client() as http:
+            until(lambda: listed(namesrv.url, "brokers"))
+            routes = []
+            for name in names:
+                created = http.put(f"{broker.url}/v1/topics/{name}", json={})
+                routes.append(http.get(f"{namesrv.url}/v1/topics/{name}/route").status_code)
+                assert created.status_code == 201
+            with eruca.Client(namesrv.url) as client, client.producer() as producer:
+                assert http.put(f"{broker.url}/v1/topics/orders", json={}).status_code == 201
+                sent = producer.send(eruca.Message("orders", b"x"))
+                assert http.delete(f"{broker.url}/v1/topics/orders").status_code == 204
+            gone = http.get(f"{namesrv.url}/v1/topics/orders/route").status_code
+
+    assert routes == [200] * len(names)
+    assert sent.queue.topic == "orders"
+    assert gone == 404

@@ -470,6 +470,7 @@ def compose(
             auto_create=settings.auto_create_topics,
             count_max=settings.topics_max,
             on_change=registration.topics_changed,
+            changes_known=registration.told,
             on_delete=topic_gone,
             ordered_at=registration.ordered_at,
         )

@@ -23,6 +23,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.topics import TopicConfig
 from eruca.services.http import ANONYMOUS, Credentials
+from eruca_broker.loops import registration
 from eruca_broker.loops.registration import ONLY_BROKER, Place, Registrant, Registration
 from support.clocks import ManualClock
 from support.waiting import until
@@ -200,6 +201,33 @@ async def test_a_change_of_topics_is_told_at_once() -> None:
             await server.told_topics(2)
             assert [t["topic"] for t in server.with_topics[1]["topics"]] == ["orders", "flights"]
             assert server.with_topics[1]["data_version"] == 2
+
+
+async def test_a_change_is_known_once_the_name_servers_have_acknowledged_it() -> None:
+    nobody = "http://127.0.0.1:1"
+    async with name_servers(2) as servers, registering(nobody, *(s.url for s in servers)) as broker:
+        await until(lambda: broker.registration.registered_count == 2)
+        broker.names.append("flights")
+        broker.registration.topics_changed()
+
+        await broker.registration.told()
+
+        for server in servers:
+            assert [t["topic"] for t in server.with_topics[-1]["topics"]] == ["orders", "flights"]
+
+
+async def test_a_silent_name_server_is_waited_for_during_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration, "TOLD_SECONDS", 0.05)
+    async with name_servers(1) as (server,), registering(server.url) as broker:
+        await until(lambda: broker.registration.registered_count == 1)
+        server.is_silent = True
+        broker.registration.topics_changed()
+
+        await broker.registration.told()
+
+        server.is_silent = False
 
 
 async def test_another_place_in_the_group_is_registered_at_once() -> None:

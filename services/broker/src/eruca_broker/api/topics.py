@@ -67,7 +67,8 @@ async def put_topic(
     """Create the topic (201), or change the named settings of an existing topic (200).
 
     Settings that are not named stay unchanged; a new topic has the defaults. The answer comes once
-    the change is durable. Name servers are informed at once.
+    the change is durable, and the name servers that know this broker know it. A name server that
+    does not answer is waited for at most a second.
 
     Queues with messages that groups have not read are not removed (409, which names queues and
     counts). Lower `write_queue_count` first, let consumers finish, then lower `read_queue_count`.
@@ -102,7 +103,8 @@ async def get_topic(topic: Topic, topics: Part[Topics]) -> TopicConfig:
 async def delete_topic(topic: Topic, topics: Part[Topics]) -> None:
     """Delete the topic on this broker, with its queues and all groups' offsets in them, for good.
 
-    The answer comes once the deletion is durable. Requests that wait for messages of the topic get
+    The answer comes once the deletion is durable, and known to name servers, as that of a change.
+    Requests that wait for messages of the topic get
     404. A group's retry or dead-letter topic follows its group, and is not deleted while the group
     exists (409). The records stay in the log until retention removes them. A later topic of the
     same name starts at offset 0.

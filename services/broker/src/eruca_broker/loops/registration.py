@@ -10,6 +10,9 @@ A name server refuses a broker if another one has its name there. A broker that 
 registered nowhere, must not work: no consumer would see its messages
 (:attr:`Registration.refusal`).
 
+Who changes a topic is answered once the name servers that know this broker know the change, too
+(:meth:`Registration.told`). Otherwise a client that asks for the route next would not find it.
+
 A broker with replicas is registered with its place in its group, which changes while it runs: the
 master under broker id 0, others under the numbers of their replicas. A change is sent at once.
 
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -43,6 +47,7 @@ from eruca_chassis.loops import BackgroundLoop
 
 RETRY_SECONDS: Final = 0.5  # after a registration that failed; doubles, up to the heartbeat
 UNREGISTER_SECONDS: Final = 2.0  # less than for a registration: shutdown waits for it
+TOLD_SECONDS: Final = 1.0  # for name servers to acknowledge a change; a client waits for it
 
 _log = structlog.get_logger()
 
@@ -155,7 +160,17 @@ class Registration:
         """Send all name servers the topics, and the broker's place, now."""
         for peer in self._peers:
             peer.topics_due_at = 0.0
+            peer.changes += 1
             peer.loop.wake()
+
+    async def told(self) -> None:
+        """Return once the name servers have acknowledged all changes so far.
+
+        Those that do not know this broker are not waited for, and the others for a second at most.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_SECONDS):
+                await asyncio.gather(*(peer.told(peer.changes) for peer in self._peers))
 
     def begin_stop(self) -> None:
         """Leave the routes at once, while requests in progress still end."""
@@ -194,6 +209,9 @@ class _Peer:
         self.has_outcome = asyncio.Event()
         self._has_asked = False  # for its registration, which may have arrived unanswered
         self.topics_due_at = 0.0  # by the monotonic clock; the first step finds them due
+        self.changes = 0  # of topics or place
+        self._told_changes = 0  # … that the name server has acknowledged
+        self._step_over = asyncio.Event()  # of the present step, or of the next one
         self.loop = BackgroundLoop(
             f"registration at {url}", self._step, period_seconds=registrant.heartbeat_seconds
         )
@@ -229,8 +247,13 @@ class _Peer:
             _log.warning("not unregistered", namesrv=self._url, why=str(error))
         self.is_registered = False
 
+    async def told(self, changes: int) -> None:
+        """Return once so many changes are acknowledged, or this broker is not registered."""
+        while self.is_registered and self._told_changes < changes:
+            await self._step_over.wait()
+
     async def _step(self) -> float | None:
-        now = self._clock.monotonic()
+        now, changes = self._clock.monotonic(), self.changes
         with_topics = not self.is_registered or now >= self.topics_due_at
         if with_topics:
             # Set before the request: a change that comes meanwhile makes them due again.
@@ -245,7 +268,10 @@ class _Peer:
         except (ErucaError, ValueError) as error:
             self._failed(str(error))
         else:
+            self._told_changes = changes
             self._succeeded()
+        self._step_over.set()
+        self._step_over = asyncio.Event()
         self.has_outcome.set()
         self._on_outcome()
         if not self._failures_in_a_row:

@@ -8,7 +8,7 @@ route.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from eruca.contract import topics
@@ -69,6 +69,7 @@ class Topics:
         auto_create: bool,
         count_max: int,
         on_change: Callable[[], None],
+        changes_known: Callable[[], Awaitable[None]],
         on_delete: Callable[[str], None],
         ordered_at: Callable[[str], Sequence[str]],
     ) -> None:
@@ -76,6 +77,7 @@ class Topics:
         self._auto_create = auto_create
         self._count_max = count_max
         self._on_change = on_change  # the route differs from the one that the name servers know
+        self._changes_known = changes_known  # waits for the name servers, for a limited time
         self._on_delete = on_delete  # requests that wait for the topic get an error
         self._ordered_at = ordered_at  # other brokers that have it with an order of their own
         self._changing = asyncio.Lock()  # look, then change: one request at a time
@@ -129,7 +131,8 @@ class Topics:
     ) -> tuple[Topic, bool]:
         """Create a topic, or change the named settings of an existing one; durable on return.
 
-        Returns the topic and whether it is new. Unchanged settings cause no write.
+        Returns the topic and whether it is new, once the name servers that answer know of it.
+        Unchanged settings cause no write.
 
         Args:
             name: Its name.
@@ -164,11 +167,14 @@ class Topics:
             if known is None or _put_of(known) != wanted:
                 await self._store.change(wanted)
                 self._on_change()
-            return self._store.state.topics[name], known is None
+            topic = self._store.state.topics[name]
+        await self._changes_known()
+        return topic, known is None
 
     async def delete(self, name: str) -> None:
         """Delete a topic with its queues and every group's offsets in them; durable on return.
 
+        The name servers that answer know of it then.
         A topic of the same name created later starts at offset 0 again.
 
         Raises:
@@ -180,6 +186,7 @@ class Topics:
         else:
             self._refuse_system(name)
         await self.remove(name)
+        await self._changes_known()
 
     async def remove(self, name: str) -> None:
         """Delete a topic, or one that follows a group; durable on return."""
