@@ -69,7 +69,7 @@ async def _follow(url: str, directory: Path) -> None:
         store_host=Host.parse("127.0.0.1", 10_911), segment_bytes=SEGMENT_SIZE, is_replica=True
     )
     store = await MessageStore.open(directory, settings, _CLOCK)
-    transport = http1_transport(ANONYMOUS, large_bodies_in_place=True)
+    transport = http1_transport(ANONYMOUS)
     follower = Follower(
         store,
         member=_REPLICA,

@@ -105,7 +105,7 @@ class Replica:
         self.settings = settings
         self.clock: Clock = SystemClock()
         self.promise = Promise(self.clock.boottime())
-        self.transport: HttpTransport = http1_transport(ANONYMOUS, large_bodies_in_place=True)
+        self.transport: HttpTransport = http1_transport(ANONYMOUS)
         self.cuts: list[int] = []
         self.store: MessageStore
         self.follower: Follower

@@ -206,18 +206,16 @@ async def _begin_roles(process: Process, stack: AsyncExitStack) -> Registration:
     """Begin the first role of a replica; the arbiter decides which one is next."""
     app, settings, clock = process.app, process.settings, process.clock
     credentials = credentials_of(os.environ)
-    requests = http1_transport(credentials)
-    fetches = http1_transport(credentials, large_bodies_in_place=True)
-    for transport in (requests, fetches):
-        stack.push_async_callback(transport.close)
+    transport = http1_transport(credentials)
+    stack.push_async_callback(transport.close)
     door = RoleDoor(clock.boottime)
     arbiter = Arbiter(
         split_urls(settings.controller_urls),
         settings.name,
         author=author_of(settings.name, settings.replica_id, secrets.token_hex(4)),
-        transport=requests,
+        transport=transport,
     )
-    stage = _ReplicaStage(process, arbiter, Peers(fetches))
+    stage = _ReplicaStage(process, arbiter, Peers(transport))
     supervisor = stage.supervisor = Supervisor(
         stage,
         arbiter,
@@ -231,7 +229,7 @@ async def _begin_roles(process: Process, stack: AsyncExitStack) -> Registration:
             flush_mode=settings.flush_mode.value,
             recovery_wait_seconds=settings.recovery_wait_seconds,
         ),
-        transport=fetches,
+        transport=transport,
         clock=clock,
     )
     await supervisor.open()

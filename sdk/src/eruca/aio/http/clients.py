@@ -20,24 +20,15 @@ if TYPE_CHECKING:
 
 
 def http1_transport(
-    credentials: Credentials,
-    *,
-    connections_max: int = CONNECTIONS_MAX,
-    large_bodies_in_place: bool = False,
+    credentials: Credentials, *, connections_max: int = CONNECTIONS_MAX
 ) -> HttpTransport:
     """Return a transport: the SDK's own HTTP/1.1 client.
 
     Args:
         credentials: For its requests.
         connections_max: Maximum number of connections to one server.
-        large_bodies_in_place: Whether large answers are received without a copy. Their bodies are
-            bytearrays then, which belong to the caller.
     """
-    transport = Http1Transport(
-        credentials=credentials,
-        connections_max=connections_max,
-        large_bodies_in_place=large_bodies_in_place,
-    )
+    transport = Http1Transport(credentials=credentials, connections_max=connections_max)
     return authorized(transport, credentials)
 
 

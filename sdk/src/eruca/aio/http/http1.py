@@ -56,9 +56,7 @@ class Http1Transport:
         credentials: Credentials = ANONYMOUS,
         connections_max: int = CONNECTIONS_MAX,
         response_size_max: int = RESPONSE_SIZE_MAX,
-        large_bodies_in_place: bool = False,
     ) -> None:
-        self._large_bodies_in_place = large_bodies_in_place
         self._credentials = credentials
         self._connections_max = connections_max
         self._response_size_max = response_size_max
@@ -140,12 +138,7 @@ class Http1Transport:
         """Return a new connection; the caller limits the time."""
         return await self._connected(
             server,
-            lambda: Http1Connection(
-                server.url,
-                self._response_size_max,
-                self._known,
-                is_in_place=self._large_bodies_in_place,
-            ),
+            lambda: Http1Connection(server.url, self._response_size_max, self._known),
         )
 
     def pipe(self) -> Pipeline | None:

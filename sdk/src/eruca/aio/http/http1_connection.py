@@ -5,8 +5,8 @@ written completely, if a broker refuses a body without reading it. Then the rest
 answer counts, and the connection is closed. The server would take the rest for the next request.
 
 The parser reads heads, and bodies whose size the head does not contain. The rest of any other body
-bypasses the parser, which would only copy it. If the client wants large bodies in place, the kernel
-copies such a rest from the socket straight into the body's buffer. A short answer with a known head
+bypasses the parser, which would only copy it. If much of a body is missing, the kernel copies the
+rest from the socket straight into the body's memory. A short answer with a known head
 (:mod:`.known_answers`) does not reach the parser at all.
 
 A retry is safe only if nothing was received. So the error contains this fact:
@@ -18,6 +18,7 @@ Source: RFC 9112.
 from __future__ import annotations
 
 import asyncio
+import io
 import select
 from collections.abc import Sequence
 from typing import Final, cast
@@ -31,7 +32,7 @@ from eruca.contract.records import Buffer
 
 HEADERS_SIZE_MAX: Final = 64 * 1024  # bytes of an answer's status line and headers
 WRITE_SIZE: Final = 256 * 1024  # bytes handed to the socket before it may pause writing
-IN_PLACE_SIZE_MIN: Final = 64 * 1024  # missing bytes from which a buffer of their own is worth it
+IN_PLACE_SIZE_MIN: Final = 64 * 1024  # missing bytes from which to receive them in place
 JOIN_SIZE: Final = 64 * 1024  # bytes below which head and body are sent together
 _CONTINUE_MAX: Final = 16  # interim answers to one request
 
@@ -49,15 +50,7 @@ class ConnectionLostError(TransportError):
 class Http1Connection(asyncio.Protocol):
     """A connection to one server; made by the pool, used by one request at a time."""
 
-    def __init__(
-        self,
-        place: str,
-        response_size_max: int,
-        known: KnownAnswers,
-        *,
-        is_in_place: bool = False,
-    ) -> None:
-        self._is_in_place = is_in_place
+    def __init__(self, place: str, response_size_max: int, known: KnownAnswers) -> None:
         self._loop = asyncio.get_running_loop()
         self.deadline = 0.0  # of the request under way, by the loop's clock
         self.idle_since = 0.0  # monotonic; valid while no request is under way
@@ -75,7 +68,7 @@ class Http1Connection(asyncio.Protocol):
         self._is_closed = False
         # State of the answer under way.
         self._headers: dict[str, str] = {}
-        self._body: list[bytes | bytearray] = []
+        self._body: list[bytes] = []
         self._body_size = 0
         self._received_size = 0
         self._interim_count = 0
@@ -200,15 +193,24 @@ class Http1Connection(asyncio.Protocol):
             return
         if int(length) <= self._response_size_max:
             self._missing_size = int(length) - self._body_size
-            if self._is_in_place and self._missing_size >= IN_PLACE_SIZE_MIN:
-                body = bytearray(int(length))
-                body[: self._body_size] = b"".join(self._body)
-                self._let_read(_BodyReceiver(self, body, self._body_size))
+            if self._missing_size >= IN_PLACE_SIZE_MIN:
+                self._let_read(_BodyReceiver(self, b"".join(self._body), int(length)))
 
-    def received(self, body: bytearray) -> None:
-        """Deliver a body that was received in place."""
+    def filled(self, receiver: _BodyReceiver) -> None:
+        """Deliver a body that was received in place.
+
+        Not at once: the event loop still refers to its memory, which cannot become ``bytes`` then.
+        """
+        transport = self._transport
+        assert transport is not None
+        transport.pause_reading()
+        self._loop.call_soon(self._deliver, receiver)
+
+    def _deliver(self, receiver: _BodyReceiver) -> None:
+        if self._is_closed:
+            return
         self._let_read(self)
-        self._body = [body]
+        self._body = [receiver.taken()]
         self.on_message_complete()
         self._parser = httptools.HttpResponseParser(self)  # the old one still expects the body
 
@@ -307,7 +309,7 @@ class Http1Connection(asyncio.Protocol):
                 raise ValueError("too many interim answers")
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        response = HttpResponse(status, self._headers, cast("bytes", body))
+        response = HttpResponse(status, self._headers, body)
         keeps_alive = self._parser.should_keep_alive() and self._has_length_or_none(status)
         self._reset()
         self._hand_over(response, keeps_alive=keeps_alive)
@@ -345,24 +347,31 @@ class _BodyReceiver(asyncio.BufferedProtocol):
 
     Args:
         connection: Gets all other events.
-        body: Memory for the whole body.
-        filled: Bytes of it that have arrived.
+        begin: What has arrived of the body.
+        size: The bytes of the whole body.
     """
 
-    def __init__(self, connection: Http1Connection, body: bytearray, filled: int) -> None:
+    def __init__(self, connection: Http1Connection, begin: bytes, size: int) -> None:
         self._connection = connection
-        self._body = body
-        self._filled = filled
+        # Memory that can be written in place, and is ``bytes`` in the end without a copy.
+        self._body = io.BytesIO(bytes(size))
+        self._body.write(begin)
+        self._missing = self._body.getbuffer()[len(begin) :]
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return the memory for the next bytes, and for no byte behind the body."""
-        return memoryview(self._body)[self._filled :]
+        return self._missing
 
     def buffer_updated(self, nbytes: int) -> None:
         """Count bytes that have arrived."""
-        self._filled += nbytes
-        if self._filled == len(self._body):
-            self._connection.received(self._body)
+        self._missing = self._missing[nbytes:]
+        if not self._missing:
+            self._connection.filled(self)
+
+    def taken(self) -> bytes:
+        """Return the body, which is complete."""
+        self._missing.release()
+        return self._body.getvalue()
 
     def eof_received(self) -> bool:
         """Pass on the end."""

@@ -46,7 +46,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
     status: int
     headers: Mapping[str, str]  # names in lower case
-    body: bytes  # or a bytearray, of a transport that receives large bodies in place
+    body: bytes
 
 
 class NotConnectedError(TransportError):

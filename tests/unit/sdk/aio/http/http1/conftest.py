@@ -1,4 +1,4 @@
-"""The small HTTP client on both event loops, with large bodies in place and joined."""
+"""The small HTTP client on both event loops."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param}
 
 
-@pytest.fixture(params=[False, True], ids=["joined", "in place"])
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Http1Transport]:
-    transport = Http1Transport(large_bodies_in_place=request.param)
+@pytest.fixture
+async def client() -> AsyncIterator[Http1Transport]:
+    transport = Http1Transport()
     yield transport
     await transport.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tracemalloc
 
 import pytest
 
@@ -125,6 +126,29 @@ async def test_a_large_answer_arrives_whole(
         assert await get(client, server.url) == sent
         assert await get(client, server.url) == b"ok", "the connection serves the next request"
         assert server.connection_count == 1
+
+
+async def test_a_large_answer_takes_its_memory_once(client: Http1Transport) -> None:
+    piece, count = bytes(64 * 1024), 100
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (count * len(piece)))
+        for _ in range(count):
+            writer.write(piece)
+            await writer.drain()  # the server's share of the memory is small
+
+    async with peer(script) as server:
+        tracemalloc.start()
+        try:
+            body = await get(client, server.url)
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert body.__class__ is bytes
+    assert body == piece * count
+    assert peak_bytes < 1.5 * len(body)
 
 
 async def test_a_large_answer_that_ends_early_is_an_error(client: Http1Transport) -> None:
