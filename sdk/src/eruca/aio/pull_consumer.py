@@ -52,6 +52,7 @@ POLL_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's pollTimeoutMillis
 _WAIT_SECONDS_MAX: Final = 60.0  # a poll may have no limit; a timer needs one
 _COMMIT_SECONDS: Final = 0.2  # how long messages wait for an automatic commit
 _LOOK_AGAIN_SECONDS: Final = 1.0  # for a missing topic
+TURN_SECONDS: Final = 0.001  # between two turns of the event loop, if no poll waits
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class AsyncPullConsumer:
         self._batch = HandedBatch()
         self._committed: dict[MessageQueue, int] = {}  # committed by this consumer
         self._commit_due_at = 0.0  # by the monotonic clock
+        self._turn_due_at = 0.0  # of the event loop, by the same clock
         self._committing: asyncio.Task[None] | None = None  # the latest automatic commit
         self._outages = Outages(
             _logger,
@@ -337,6 +339,7 @@ class AsyncPullConsumer:
         assignment = self._assignment
         assignment.give_back(self._batch.unread)
         self._batch.replace([])
+        await self._give_turn()
         while True:
             assignment.news.clear()
             await self._complete()
@@ -356,6 +359,18 @@ class AsyncPullConsumer:
                     await assignment.news.wait()
             except TimeoutError:
                 assignment.look_again()
+
+    async def _give_turn(self) -> None:
+        """Let the event loop turn once in a while.
+
+        A poll that finds prefetched messages waits for nothing. But only in a turn of the loop are
+        pulls sent and answers received, so a program that polls without a pause would handle all
+        messages first, and then wait for the broker.
+        """
+        now = time.monotonic()
+        if now >= self._turn_due_at:
+            await asyncio.sleep(0)
+            self._turn_due_at = time.monotonic() + TURN_SECONDS
 
     def _seconds_to_wait(self) -> float:
         seconds = _LOOK_AGAIN_SECONDS if self._assignment.missing else _WAIT_SECONDS_MAX

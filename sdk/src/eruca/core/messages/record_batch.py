@@ -43,6 +43,7 @@ from eruca.core.messages.unique_ids import COUNTER_DIGITS, UniqueIdRange
 if TYPE_CHECKING:
     import numpy
 
+_I64: Final = struct.Struct(">q")
 COLUMNS_FROM: Final = 28  # messages from which columns are faster than the loop
 COMPRESSION_LEVEL: Final = 5  # RocketMQ's
 _COMPRESSED: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)
@@ -340,8 +341,14 @@ def decode_messages(
 
 
 def _queue_offsets(records: Buffer, starts: Sequence[int]) -> Sequence[int]:
+    if not starts:
+        return starts
+    read = _I64.unpack_from
+    (first,) = read(records, starts[0] + RecordLayout.QUEUE_OFFSET)
+    (last,) = read(records, starts[-1] + RecordLayout.QUEUE_OFFSET)
+    if last - first == len(starts) - 1:  # they only grow, so none is left out
+        return range(first, last + 1)
     if len(starts) < COLUMNS_FROM or optional_numpy() is None:
-        read = struct.Struct(">q").unpack_from
         return [read(records, start + RecordLayout.QUEUE_OFFSET)[0] for start in starts]
     import numpy  # late, as in optional_numpy, which has found it
 

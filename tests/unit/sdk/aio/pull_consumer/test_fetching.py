@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import eruca
+from eruca.aio import pull_consumer
 from eruca.aio.http.transport import HttpResponse
 from eruca.contract.wire import PullStatus
 from support.pulled_queues import Queues, head, multi_pull, texts
@@ -54,6 +55,27 @@ async def test_a_queue_that_was_paused_from_the_beginning_waits_for_no_request_o
         messages = await consumer.poll(wait_seconds=20)
 
         assert (texts(messages), queues.held) == (["0"], 1)
+
+
+async def test_pulls_are_sent_while_no_poll_waits(
+    client: eruca.AsyncClient,
+    queues: Queues,
+    hot: ScriptedTransport,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pull_consumer, "TURN_SECONDS", 0.0)
+    queues.store(0, *map(str, range(100)))
+    async with client.pull_consumer(
+        topics="orders", start="earliest", prefetch_count_max=20
+    ) as consumer:
+        await consumer.poll(count_max=1, wait_seconds=20)
+        before = len(hot.requests)
+
+        for _ in range(12):  # more than half of what is prefetched
+            await consumer.poll(count_max=1, wait_seconds=0)
+
+        assert len(hot.requests) > before
+        assert max(flow.count for flow in consumer._assignment.flows) > 7, "it has been answered"
 
 
 async def test_no_more_is_held_ready_than_allowed(
