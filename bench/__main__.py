@@ -35,6 +35,7 @@ from bench import (
     timer_rows,
     transaction_rows,
 )
+from bench.children import nothing_left_behind
 from bench.machine import cores
 from bench.report import Report
 
@@ -103,11 +104,12 @@ def main(
     for name in chosen:
         if name not in runs:
             raise typer.BadParameter(f"unknown suite {name!r}; valid suites: {', '.join(runs)}")
-    for name in chosen:
-        report.console.rule(name)
-        runs[name](report, seconds)
-        if json_file is not None:
-            report.save(json_file)  # after each suite, in case a later one is interrupted
+    with nothing_left_behind():
+        for name in chosen:
+            report.console.rule(name)
+            runs[name](report, seconds)
+            if json_file is not None:
+                report.save(json_file)  # after each suite, in case a later one is interrupted
     report.show()
 
 

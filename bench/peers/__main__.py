@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.children import nothing_left_behind
 from bench.peers.catalogue import PEERS, ROWS
-from bench.peers.children import nothing_left_behind
 from bench.peers.client_process import ClientError
 from bench.peers.rounds import Cell, Plan, cells_of, measure
 from bench.peers.servers import Start

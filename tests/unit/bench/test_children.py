@@ -1,7 +1,8 @@
-"""The benchmarks against other systems leave no process behind, whatever ends them."""
+"""The benchmarks leave no process behind, whatever ends them."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -24,9 +25,9 @@ signal.pause()
 """
 
 BENCHMARK = f"""
-import signal, sys
+import os, signal, sys
 from pathlib import Path
-from bench.peers.children import nothing_left_behind
+from bench.children import nothing_left_behind
 from interop.processes import Child
 
 with (
@@ -34,7 +35,7 @@ with (
     Child("a server", [sys.executable, "-c", {SERVER!r}], Path(sys.argv[1])) as child,
 ):
     child.wait_until(lambda: child.log.read_text().count("\\n") == 2)
-    print(*child.log.read_text().split(), flush=True)
+    print(os.getpid(), *child.log.read_text().split(), flush=True)
     if sys.argv[2] == "failure":
         raise OSError("the disk is full")
     signal.pause()
@@ -43,21 +44,53 @@ with (
 
 @pytest.mark.parametrize(
     ("end", "exit_code"),
-    [("SIGINT", -signal.SIGINT), ("SIGTERM", 128 + signal.SIGTERM), ("failure", 1)],
+    [
+        ("SIGINT", 128 + signal.SIGINT),
+        ("SIGTERM", 128 + signal.SIGTERM),
+        ("SIGHUP", 128 + signal.SIGHUP),
+        ("failure", 1),
+    ],
 )
 def test_no_process_outlives_the_benchmark(tmp_path: Path, end: str, exit_code: int) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", BENCHMARK, str(tmp_path / "log"), end],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as benchmark:
-        assert benchmark.stdout is not None
-        pids = [int(pid) for pid in benchmark.stdout.readline().split()]
+    with begun(tmp_path, end) as benchmark:
+        pids = pids_of(benchmark)
         if end != "failure":
             benchmark.send_signal(signal.Signals[end])
 
         assert benchmark.wait(END_SECONDS_MAX) == exit_code
-    assert len(pids) == 2
+    assert len(pids) == 3
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_no_process_outlives_a_benchmark_whose_work_is_killed(tmp_path: Path) -> None:
+    with begun(tmp_path, "kill") as benchmark:
+        work, *others = pids_of(benchmark)
+        os.kill(work, signal.SIGKILL)
+
+        assert benchmark.wait(END_SECONDS_MAX) == 128 + signal.SIGKILL
+    assert not any(psutil.pid_exists(pid) for pid in (work, *others))
+
+
+def test_no_process_outlives_a_benchmark_that_is_killed(tmp_path: Path) -> None:
+    with begun(tmp_path, "kill") as benchmark:
+        processes = [psutil.Process(pid) for pid in pids_of(benchmark)]
+        benchmark.kill()
+
+        _, alive = psutil.wait_procs(processes, timeout=END_SECONDS_MAX)
+    assert not alive
+
+
+def begun(directory: Path, end: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", BENCHMARK, str(directory / "log"), end],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def pids_of(benchmark: subprocess.Popen[str]) -> list[int]:
+    """Return the ids of the work, of its server, and of the server's daemon."""
+    assert benchmark.stdout is not None
+    return [int(pid) for pid in benchmark.stdout.readline().split()]
