@@ -16,9 +16,9 @@ from eruca.contract.errors import ForeignReplicaError, TransportError
 from eruca.objects.repositories import Repository
 from eruca_broker.core.replication.following import FollowState
 from eruca_broker.opening import open_tier
-from eruca_broker.processors.replication import catching_up, feed, follower
-from eruca_broker.processors.replication.follower import RUN_SIZE_MIN
+from eruca_broker.processors.replication import catching_up, feed, run_fetcher
 from eruca_broker.processors.replication.lineage import CommonPart
+from eruca_broker.processors.replication.run_fetcher import RUN_SIZE_MIN, RunFetcher
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.log.segment import Segment
 from eruca_broker.store.tiering.copying import TierCopies
@@ -47,8 +47,8 @@ SEGMENTS = 12
 @pytest.fixture(autouse=True)
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a replica copy a segment at a time, as it does with large ones."""
-    monkeypatch.setattr(follower, "RUN_SIZE_DEFAULT", RUN_SIZE_MIN)
-    monkeypatch.setattr(follower, "RUN_SIZE_MAX", RUN_SIZE_MIN)
+    monkeypatch.setattr(run_fetcher, "RUN_SIZE_DEFAULT", RUN_SIZE_MIN)
+    monkeypatch.setattr(run_fetcher, "RUN_SIZE_MAX", RUN_SIZE_MIN)
 
 
 @pytest.fixture
@@ -275,9 +275,9 @@ async def test_a_master_that_misses_one_request_ends_no_copy_from_the_tier(
                 await missed.wait()
             return await read(place, path, begin, end)
 
-        fetch = follower.Follower._fetch
+        fetch = RunFetcher.fetch
 
-        async def refused(self: follower.Follower, *request: int) -> object:
+        async def refused(self: RunFetcher, *request: int) -> object:
             if from_the_tier(replica) > 2 * SEGMENT_SIZE and not missed.is_set():
                 beats.append(from_the_tier(replica))
                 if beats[-3:] == beats[-1:] * 3:  # nothing is appended: it waits for the tier
@@ -286,7 +286,7 @@ async def test_a_master_that_misses_one_request_ends_no_copy_from_the_tier(
             return await fetch(self, *request)
 
         monkeypatch.setattr(TierPlace, "read", slow)
-        monkeypatch.setattr(follower.Follower, "_fetch", refused)
+        monkeypatch.setattr(RunFetcher, "fetch", refused)
         replica.follow(master.url, tier=tier)
         await equal(master, replica)
 

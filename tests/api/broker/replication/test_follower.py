@@ -253,7 +253,7 @@ async def test_a_promise_is_renewed_by_each_answer_once(tmp_path: Path) -> None:
         assert replica.promise.until == clock.boottime() + PROMISE_SECONDS
 
         silent = Silent()
-        replica.follower._transport = silent  # type: ignore[assignment]
+        replica.follower._fetcher._transport = silent  # type: ignore[assignment]
         clock.advance(1)
         await until(lambda: silent.count >= 1)
         promised = replica.promise.until
@@ -320,7 +320,7 @@ async def test_a_replica_that_hears_nothing_does_not_say_that_it_has_everything(
         replica.follow(master.url)
         await send(client)
         await equal(master, replica)
-        replica.follower._transport = hanging = Hanging()  # type: ignore[assignment]
+        replica.follower._fetcher._transport = hanging = Hanging()  # type: ignore[assignment]
         await until(lambda: hanging.count == 1)
         assert replica.follower.reason is None
 

@@ -6,7 +6,7 @@ It proves its lineage, then pulls the master's log by two *pullers*, each with o
     puller 2       fetch, holds X ──► run 2 …    (waits)  ──► verify, append ──► fetch, holds X'' …
 
 So the master sends a run while the one before is stored, and has always a fetch to answer. The
-answers' numbers tell the order of the runs.
+answers' numbers tell the order of the runs (:mod:`.run_fetcher`).
 
 It publishes what is confirmed a few milliseconds later, or as soon as that is much: the master
 waits for the next acknowledgement, and a replica's projections for nobody. Many small runs are
@@ -37,25 +37,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgspec
 import structlog
 
-from eruca.contract.errors import ErucaError, ForeignReplicaError, StaleEpochError, TransportError
+from eruca.contract.errors import ErucaError, ForeignReplicaError
 from eruca.contract.replication import (
-    ANSWER_HEADER,
-    NOW_HEADER,
-    RUN_MEDIA_TYPE,
-    RUN_SIZE_DEFAULT,
-    RUN_SIZE_MAX,
     Following,
-    RunRequest,
 )
-from eruca.contract.wire import CONFIRMED_HEADER, EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
-from eruca.services.http import JSON_HEADER, HttpTransport, problem_error, target_of
+from eruca.services.http import HttpTransport
 from eruca_broker.core.log.copied_run import RefusedRunError
 from eruca_broker.core.records.times import moment
 from eruca_broker.core.replication.broker_group import Member
@@ -64,13 +54,19 @@ from eruca_broker.core.replication.following import FOLLOWING, FollowEvent, Foll
 from eruca_broker.core.replication.master_lease import Promise
 from eruca_broker.processors.replication.catching_up import CatchUp
 from eruca_broker.processors.replication.proving import LineageProof
+from eruca_broker.processors.replication.run_fetcher import (
+    PULLERS,
+    RUN_SIZE_MIN,
+    WAIT_SECONDS,
+    RunFetcher,
+    RunHead,
+    RunSequence,
+)
 from eruca_broker.store.files.refusals import renewed
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tiering.copying import TierCopies
 from eruca_chassis.clock import Clock
 
-WAIT_SECONDS: Final = 1.0  # of a fetch at the log's end; less than a third of the lease
-ANSWER_SECONDS: Final = 5.0  # for the answer beyond that
 FRESH_SECONDS: Final = WAIT_SECONDS + 0.5  # since the last answer: else the master may be lost
 BACK_OFF_SECONDS: Final = 0.05  # after a failure; doubles with each consecutive one
 BACK_OFF_SECONDS_MAX: Final = 1.0  # at most, so that a master that returns is found soon
@@ -78,64 +74,10 @@ REFUSED_SECONDS: Final = 10.0  # until the lineage is proved again: an operator 
 ROOM_SECONDS: Final = 0.5  # between two looks at a disk that was full
 PUBLISH_SECONDS: Final = 0.005  # from a confirmation to its publication here, at most
 PUBLISH_SIZE: Final = 256 * 1024  # bytes that are published sooner
-PULLERS: Final = 2  # fetches under way
 FIRST_RUNS_MAX: Final = 8  # that a new replica copies before it looks for the tier
-RUN_SIZE_MIN: Final = 64 * 1024  # bytes requested at least
-_FAST_SECONDS: Final = 0.25  # a large run that took less is followed by a larger one
-_SLOW_SECONDS: Final = 1.0  # … more, by a smaller one: the lease must be renewed
-
-_JSON: Final = (JSON_HEADER,)
-_ENCODE: Final = msgspec.json.Encoder().encode
-_LOG_TARGET: Final = "/v1/replication/log"
 _UNREACHED: Final = "the master has not been reached yet"
 
 logger = structlog.get_logger(__name__)
-
-
-class _Head(NamedTuple):
-    """The headers of an answer."""
-
-    epoch: int
-    confirmed: int
-    min_offset: int
-    max_offset: int
-    answer: int
-    now_ms: int
-
-
-@dataclass(slots=True)
-class _Sequence:
-    """A sequence of runs, and whose turn it is to append one."""
-
-    begun: asyncio.Future[None]
-    first: int = 0  # number of its first answer; 0: there is none yet
-    next: int = 0  # … of the answer whose run is appended next
-    waiting: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # for their turns
-
-    def begin(self, number: int) -> None:
-        """Note the number of the first answer, before anything of it is appended."""
-        if not self.first:
-            self.first = self.next = number
-            self.begun.set_result(None)
-
-    async def turn(self, number: int) -> None:
-        """Return once the runs of all answers before *number* are appended.
-
-        Raises:
-            TransportError: No answer can have that number.
-        """
-        if not self.next <= number < self.next + PULLERS or number in self.waiting:
-            raise TransportError(f"expected answer {self.next}, found answer {number}")
-        if number != self.next:
-            self.waiting[number] = asyncio.get_running_loop().create_future()
-            await self.waiting[number]
-
-    def done(self) -> None:
-        """Let the next answer's run be appended."""
-        self.next += 1
-        waiting = self.waiting.pop(self.next, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
 
 
 class Follower:
@@ -179,18 +121,11 @@ class Follower:
         self.refused_runs = 0
         self._store = store
         self._member = member
-        self._target = target_of(
-            _LOG_TARGET,
-            epoch=epoch,
-            replica_id=member.replica_id,
-            uid=member.uid,
-        )
         self._transport = transport
-        self._promise = promise
+        self._fetcher = RunFetcher(
+            url=url, epoch=epoch, member=member, transport=transport, promise=promise, clock=clock
+        )
         self._clock = clock
-        self._answer = 0  # number of the last answer
-        self._quoted = 0  # … of the last one that was quoted
-        self._bytes_max = RUN_SIZE_DEFAULT
         self._failures_in_a_row = 0
         self._publishing: asyncio.TimerHandle | None = None  # of the next publication
         self._fault: Exception | None = None  # … of the last one
@@ -263,7 +198,7 @@ class Follower:
     async def _follow(self) -> None:
         """Fetch, append, acknowledge; return only by an error, or if the lineage must be proved."""
         store, begun = self._store, asyncio.get_running_loop().create_future()
-        sequence = _Sequence(begun)
+        sequence = RunSequence(begun)
         if store.durable_offset < store.log_max_offset:  # a flush of its own term is in progress
             await store.upkeep.flush()
         self._fault = None
@@ -306,8 +241,8 @@ class Follower:
         The master learns that this replica is alive, and how far it has come.
         """
         store = self._store
-        bytes_max = self._bytes_max if is_copied else RUN_SIZE_MIN
-        head, run = await self._fetch(store.durable_offset, 0, bytes_max)
+        bytes_max = self._fetcher.bytes_max if is_copied else RUN_SIZE_MIN
+        head, run = await self._fetcher.fetch(store.durable_offset, 0, bytes_max)
         if is_copied and run:
             await store.role.copy(memoryview(run), store.log_max_offset)
             self.copied_bytes += len(run)
@@ -317,7 +252,7 @@ class Follower:
         if self._fault is not None:
             raise self._fault
 
-    async def _pull(self, sequence: _Sequence) -> None:
+    async def _pull(self, sequence: RunSequence) -> None:
         """Fetch, append in turn, acknowledge; return only by an error."""
         store, loop = self._store, asyncio.get_running_loop()
         while True:
@@ -325,7 +260,7 @@ class Follower:
             assert sequence.first or offset == store.log_max_offset, "a sequence begins at the end"
             began = loop.time()
             self._publish_later()
-            head, run = await self._fetch(offset, sequence.first, self._bytes_max)
+            head, run = await self._fetcher.fetch(offset, sequence.first, self._fetcher.bytes_max)
             sequence.begin(head.answer)
             await sequence.turn(head.answer)
             if self._fault is not None:
@@ -335,7 +270,7 @@ class Follower:
             if run:
                 await store.role.copy(memoryview(run), end)
                 self.copied_bytes += len(run)
-                self._adapt(len(run), loop.time() - began)
+                self._fetcher.adapt(len(run), loop.time() - began)
             self._failures_in_a_row, self.reason = 0, None
             sequence.done()
 
@@ -357,48 +292,7 @@ class Follower:
         except Exception as error:  # a puller raises it
             self._fault = error
 
-    async def _fetch(self, offset: int, sequence: int, bytes_max: int) -> tuple[_Head, bytes]:
-        answer = self._answer
-        if answer != self._quoted:  # one that was quoted before proves nothing new
-            self._promise.fetching(self._clock.boottime())
-            self._quoted = answer
-        request = RunRequest(offset, sequence, answer, WAIT_SECONDS, bytes_max)
-        response = await self._transport.request(
-            *("POST", self.url, self._target),
-            headers=_JSON,
-            body=(_ENCODE(request),),
-            timeout=WAIT_SECONDS + ANSWER_SECONDS,
-        )
-        if response.status != 200:
-            raise problem_error(response, f"POST {self.url}{_LOG_TARGET}")
-        head = self._head_of(response.headers)
-        self._answer = max(self._answer, head.answer)
-        return head, response.body
-
-    def _head_of(self, headers: Mapping[str, str]) -> _Head:
-        if headers.get("content-type") != RUN_MEDIA_TYPE:
-            raise TransportError(f"{self.url}: the answer is not a run of a log")
-        numbers = []
-        for name in (
-            EPOCH_HEADER,
-            CONFIRMED_HEADER,
-            MIN_OFFSET_HEADER,
-            MAX_OFFSET_HEADER,
-            ANSWER_HEADER,
-            NOW_HEADER,
-        ):
-            text = headers.get(name, "")
-            if not (text.isascii() and text.isdigit() and len(text) < 20):
-                raise TransportError(f"{self.url}: expected a number in {name}, found {text!r:.40}")
-            numbers.append(int(text))
-        head = _Head(*numbers)
-        if head.epoch != self.epoch:
-            raise StaleEpochError(f"expected epoch {self.epoch}, found {head.epoch}")
-        if not head.min_offset <= head.max_offset >= head.confirmed:
-            raise TransportError(f"{self.url}: the answer's offsets contradict each other: {head}")
-        return head
-
-    def _note(self, head: _Head, *, end: int) -> None:
+    def _note(self, head: RunHead, *, end: int) -> None:
         now_ms = self._clock.now_ms()
         self.confirmed = max(self.confirmed, head.confirmed)
         self.min_offset = max(self.min_offset, head.min_offset)
@@ -407,13 +301,6 @@ class Follower:
         self._contact_ms = now_ms
         if end >= head.max_offset:
             self._caught_up_at = self._clock.boottime()
-
-    def _adapt(self, size: int, seconds: float) -> None:
-        """Request larger runs while they are fast, smaller ones while they are slow."""
-        if seconds > _SLOW_SECONDS:
-            self._bytes_max = max(self._bytes_max // 2, RUN_SIZE_MIN)
-        elif seconds < _FAST_SECONDS and 2 * size > self._bytes_max:
-            self._bytes_max = min(self._bytes_max * 2, RUN_SIZE_MAX)
 
     async def _prove(self) -> int | None:
         """Prove the lineage; return the log offset to truncate at, or None: it is proved.
