@@ -144,7 +144,7 @@ class TierCopies:
 
     async def _blobs(self, segment: TierSegment, begin: int, end: int) -> list[Blob]:
         """Return the chunks with the log's bytes from *begin* to *end*, which are in a segment."""
-        table = await self._tiering.table_of(segment)
+        table = await self._tiering.view.table_of(segment)
         return blobs_of(segment, table, begin - segment.base, end - segment.base, is_side=False)
 
     async def _read(self, blob: Blob) -> bytes:

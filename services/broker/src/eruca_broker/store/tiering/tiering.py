@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,6 @@ from eruca.objects.repositories import PathTakenError, Repository
 from eruca_broker.core.tier.faults import Faults, sound_end
 from eruca_broker.core.tier.manifests import InvalidManifestError, Manifest, TierSegment
 from eruca_broker.core.tier.queue_tables import InvalidHeadError, QueueTable
-from eruca_broker.core.tier.queue_tables import decoded as decoded_head
 from eruca_broker.core.tier.steps import (
     FencedError,
     TierMismatchError,
@@ -34,17 +32,15 @@ from eruca_broker.core.tier.steps import (
 )
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.reading.readable_log import LogFile
-from eruca_broker.store.tier.blobs import head_of
-from eruca_broker.store.tier.cache import TierCache
-from eruca_broker.store.tier.reader import TierReader
 from eruca_broker.store.tier.sides import CHUNK_SIZE, remove
 from eruca_broker.store.tiering.facts import StoreFacts
-from eruca_broker.store.tiering.known_manifest import TIER, known, remember
+from eruca_broker.store.tiering.known_manifest import TIER
 from eruca_broker.store.tiering.place import TierPlace
 from eruca_broker.store.tiering.renewals import Due, Renewals, UnrenewableError
 from eruca_broker.store.tiering.repairs import Repairs
 from eruca_broker.store.tiering.taking_over import taken_over
 from eruca_broker.store.tiering.uploads import upload
+from eruca_broker.store.tiering.view import TierView
 from eruca_chassis.clock import Clock
 
 STEP_SECONDS: Final = 5.0  # between two looks at the log
@@ -94,6 +90,7 @@ class Tiering:
         uploaded_size: Their bytes.
         faults: Objects that are known to be missing or damaged.
         place: The tier's objects.
+        view: What the store's readers see of the tier.
         renewals: Of side objects of earlier formats.
     """
 
@@ -118,9 +115,14 @@ class Tiering:
         self._clock = clock
         self._is_master = is_master
         self.directory = store.directory / TIER
-        self.cache = TierCache(
-            self.directory / "cache", self.place.read, settings.cache_bytes_max, self._doubt
+        self.view = TierView(
+            store,
+            self.place,
+            self.directory,
+            cache_bytes_max=settings.cache_bytes_max,
+            doubt=self._doubt,
         )
+        self.cache, self.reader = self.view.cache, self.view.reader
         self.renewals = Renewals(
             self.place,
             self.directory,
@@ -136,16 +138,12 @@ class Tiering:
             room=self._room,
             faults=self.faults,
             written=lambda: self.written,
-            table_of=self.table_of,
+            table_of=self.view.table_of,
             rate_max=settings.upload_rate_max,
-        )
-        self.reader = TierReader(
-            self.cache, store.cold.begin, lambda: store.log_min_offset, self._doubt
         )
         self.wake: Callable[[], None] = lambda: None  # ends the pause between two steps
         self.taking_over: Callable[[], Awaitable[None]] = _nothing  # before it becomes the writer
         self._refreshed_at = float("-inf")  # monotonic
-        self._manifest: Manifest | None = None  # the latest one, for the next one
         self._last: QueueTable | None = None  # of its last segment
         self._is_writer = False  # it has been reconciled with the log
         self._stepping = asyncio.Lock()
@@ -156,15 +154,13 @@ class Tiering:
         Raises:
             OSError: The cache cannot be made.
         """
-        await self.cache.open()
+        await self.view.open()
         await asyncio.to_thread(remove, self._room)
         await asyncio.to_thread(self.renewals.clear)
-        await self._remember()
-        self._store.queues.tier = self._store.whole_log.tier = self.reader
 
     async def close(self) -> None:
         """Stop reading: what must be fetched is refused until the next role reads the tier."""
-        await self.cache.close()
+        await self.view.close()
 
     # --- For retention and status -----------------------------------------------------------------
 
@@ -179,7 +175,7 @@ class Tiering:
     @property
     def written(self) -> Manifest | None:
         """The latest manifest, which this broker has reconciled or written; None: it has not."""
-        return self._manifest if self._is_writer else None
+        return self.view.latest if self._is_writer else None
 
     @property
     def manifest(self) -> Manifest | None:
@@ -253,16 +249,16 @@ class Tiering:
             InvalidManifestError: The manifest is damaged, or of a later version.
             TierMismatchError: The place lacks manifests that it had.
         """
-        known, log_begin = self._manifest, self._store.log_min_offset  # before the listing
+        known, log_begin = self.view.latest, self._store.log_min_offset  # before the listing
         self._refreshed_at = self._clock.monotonic()
         latest = await self.place.latest()
         if known is not None and known.number == latest:
             self.reader.reached = max(self.reader.reached, log_begin)
             return
         if latest:
-            await self._show(await self.place.manifest(latest), log_begin)
+            await self.view.show(await self.place.manifest(latest), log_begin)
         else:
-            await self._show(first_manifest(self._facts.writer), log_begin)
+            await self.view.show(first_manifest(self._facts.writer), log_begin)
 
     async def _take_over(self) -> None:
         """Reconcile the manifest with the log; from then on this broker writes.
@@ -285,7 +281,7 @@ class Tiering:
             await asyncio.to_thread(remove, taken.permission)
         self._last = None
         if whole.segments:
-            self._last = await self.table_of(whole.segments[-1])
+            self._last = await self.view.table_of(whole.segments[-1])
         self._is_writer = True
 
     async def _upload(self, base: int) -> None:
@@ -348,7 +344,7 @@ class Tiering:
         try:
             await self.place.create(created)
         except PathTakenError as error:
-            self._is_writer, self._manifest = False, None
+            self._is_writer, self.view.latest = False, None
             raise UnavailableError(
                 f"another broker has written the tier's manifest {created.number}"
             ) from error
@@ -356,9 +352,9 @@ class Tiering:
             self._is_writer = False  # nobody knows whether it was created: read it again
             raise
         try:
-            await self._show(created, self._store.log_min_offset)
+            await self.view.show(created, self._store.log_min_offset)
         except BaseException:
-            self._is_writer, self._manifest = False, None
+            self._is_writer, self.view.latest = False, None
             raise
         self.faults.keep(created.paths)
         overtaken = created.number - _KEPT_NUMBERS
@@ -366,57 +362,7 @@ class Tiering:
             await self.place.empty(overtaken)
         if created.condemned:
             await self.place.delete(created.condemned)
-            self._manifest = purged(created, created.condemned)
-
-    async def _show(self, manifest: Manifest, log_begin: int) -> None:
-        """Let readers read by *manifest*, and remember it for the next start.
-
-        Args:
-            manifest: The latest one.
-            log_begin: Log offset of the log's beginning here, before it was looked for.
-        """
-        first = self.reader.first
-        shown = self.reader.manifest
-        head: bytes | None = None
-        if not manifest.segments:
-            first = None
-        elif shown is None or not shown.segments or shown.segments[0] != manifest.segments[0]:
-            head = await self._head_of(manifest.segments[0])
-            first = decoded_head(head)
-        self._manifest, self.place.seen = manifest, manifest.number
-        self.reader.show(manifest, first, log_begin)
-        kept = partial(remember, self.directory, manifest, reached=self.reader.reached, head=head)
-        await asyncio.to_thread(kept)
-
-    async def _remember(self) -> None:
-        """Read by the manifest that the last process knew, if it is this log's."""
-        try:
-            found = await asyncio.to_thread(known, self.directory, self._store.state.log_id)
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError) as error:
-            _log.warning("the last manifest of the tier cannot be read here", reason=str(error))
-            return
-        self.place.seen = found.manifest.number
-        if found.is_whole:
-            self.reader.show(found.manifest, found.first, found.reached)
-
-    async def table_of(self, segment: TierSegment) -> QueueTable:
-        """Return a segment's table.
-
-        Raises:
-            UnavailableError: The tier cannot be read now.
-            InvalidHeadError: It is of a later version.
-        """
-        return decoded_head(await self._head_of(segment))
-
-    async def _head_of(self, segment: TierSegment) -> bytes:
-        blob = head_of(segment)
-        await self.cache.fetch([blob])
-        path = self.cache.find(blob)
-        if path is None:
-            raise UnavailableError("the tier's cache is too small for a head")
-        return await asyncio.to_thread(path.read_bytes)
+            self.view.latest = purged(created, created.condemned)
 
     # --- For the scrub ----------------------------------------------------------------------------
 
@@ -428,9 +374,9 @@ class Tiering:
     # --- Facts ------------------------------------------------------------------------------------
 
     def _known(self) -> Manifest:
-        if self._manifest is None:
+        if self.view.latest is None:
             raise UnavailableError("the tier's manifest is not known yet")
-        return self._manifest
+        return self.view.latest
 
     def _local(self, segment: TierSegment) -> LogFile | None:
         """Return a segment's file here; None: it is not here any more."""
