@@ -1,4 +1,4 @@
-"""What a store's readers see of its tier: the latest manifest, through a cache on the disk.
+"""The tier as a store's readers see it: the latest manifest, through a cache on the disk.
 
 The manifest is kept for the next start (:mod:`.known_manifest`), and so is the cache. The writer of
 the tier shows each manifest that it has created; other brokers show those that they find.
