@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eruca_broker.store.pulling.queue_read import QueueRead
 
 STEPS_MAX = 50
-SETTINGS = TierSettings("eruca", "broker-a", cache_bytes_max=1 << 20, chunk_size=4_096)
+SETTINGS = TierSettings("eruca", "broker-a", cache_bytes_max=1 << 20, chunk_size=4_096, renews=True)
 
 
 def memory_tier() -> ObjectRepository:

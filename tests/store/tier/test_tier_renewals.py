@@ -338,3 +338,25 @@ async def test_an_earlier_version_does_not_read_a_manifest_with_renewed_objects(
     data = old_tier.objects[f"{log_id}/{name_of(number)}"]
     assert msgspec.json.decode(data)["format"] == 2
     await tiering.close()
+
+
+async def test_nothing_is_renewed_that_earlier_versions_may_have_to_read(
+    store: MessageStore, clock: ManualClock, old_tier: FaultyRepository
+) -> None:
+    before = latest(old_tier, store.state.log_id)
+    tiering = await opened_tier(store, clock, old_tier, renews=False)
+    await brought_up(tiering)
+    held_off = old_tier.read_bytes
+    await brought_up(tiering)
+    await tiering.close()
+    assert latest(old_tier, store.state.log_id).segments == before.segments
+    assert old_tier.read_bytes == held_off, "one look tells that there are some"
+
+    tiering = await opened_tier(store, clock, old_tier)
+    assert await tiering.step() == 0.0  # the first one
+    await tiering.close()
+    tiering = await opened_tier(store, clock, old_tier, renews=False)
+    await brought_up(tiering)
+    await tiering.close()
+
+    assert all(one.side_upload for one in latest(old_tier, store.state.log_id).segments)

@@ -195,6 +195,12 @@ class BrokerSettings(ServiceSettings):
         "the broker's own retention has deleted it; 0: never",
     )
 
+    tier_renewal: bool = Field(
+        default=False,
+        description="whether the master renews what earlier versions have uploaded, so that it can "
+        "be searched by key; no earlier version reads the tier then",
+    )
+
     tier_scrub_hours: float = Field(
         default=720,
         ge=0,

@@ -606,6 +606,7 @@ async def _open_tiering(
             upload_rate_max=settings.tier_upload_rate_max,
             keep_hours=settings.tier_retention_hours,
             disk_high_ratio=settings.disk_high_ratio,
+            renews=settings.tier_renewal,
         ),
         clock,
         is_master=is_master,

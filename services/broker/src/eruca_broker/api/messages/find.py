@@ -155,7 +155,7 @@ def _page(page: FoundByKey, limit: int) -> FoundMessages:
         incomplete = (
             f"not searched, because uploaded without keys: "
             f"{counted(len(page.without_keys), 'segment')} of the tier, from log offset "
-            f"{min(page.without_keys)} on"
+            f"{min(page.without_keys)} on; the master adds keys if ERUCA_BROKER_TIER_RENEWAL is set"
         )
     return FoundMessages(
         messages=found,

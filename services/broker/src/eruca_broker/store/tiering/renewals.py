@@ -8,6 +8,10 @@ name of its own, and the next manifest names it in place of the earlier one.
 The queues of the new one are those of the earlier one, also of topics that have been deleted since.
 Anything else is left as it is: readers name the segments that they cannot search.
 
+Earlier versions read no manifest that names a renewed object. So nothing is renewed unless the
+setting says so, or a manifest names one already: an upgrade replaces one broker after the other,
+and may be taken back.
+
 Nothing is remembered but the manifest. A killed renewal is begun again; what it has stored has no
 name in a manifest, and is deleted by the next writer. Segments are renewed one by one. An upload
 comes first, and one that becomes due meanwhile waits for the renewal in progress.
@@ -31,6 +35,7 @@ from msgspec.structs import replace
 
 from eruca.contract.errors import ErucaError, UnavailableError
 from eruca_broker.core.tier import queue_tables
+from eruca_broker.core.tier.manifests import FORMAT as RENEWED_FORMAT
 from eruca_broker.core.tier.manifests import UPLOAD_SIZE, Manifest, TierSegment
 from eruca_broker.core.tier.queue_tables import InvalidHeadError, QueueTable, decoded
 from eruca_broker.store.reading.readable_log import LogFile
@@ -71,6 +76,7 @@ class Renewals:
         now: The time, monotonic.
         high_ratio: The used part of the disk, at most, with the segment that is fetched.
         rate_max: Bytes a second, of what is fetched and of what is stored; 0: no limit.
+        is_wanted: Whether no earlier version needs to read the tier any more.
 
     Attributes:
         count: Side objects that were renewed, since the start.
@@ -85,8 +91,11 @@ class Renewals:
         now: Callable[[], float],
         high_ratio: float,
         rate_max: int,
+        is_wanted: bool,
     ) -> None:
         self.count = 0
+        self._is_wanted = is_wanted
+        self._is_held_off = False  # something is due, and not wanted
         self._place = place
         self._local = local
         self._now = now
@@ -107,9 +116,14 @@ class Renewals:
     async def due(self, manifest: Manifest) -> Due | None:
         """Return the first segment that is found to be due; look at some heads at most.
 
+        Return None for all if renewals are not wanted, and earlier versions can read the manifest.
+
         Raises:
             UnavailableError: The tier or the disk failed a short time ago, or fails now.
         """
+        is_wanted = self._is_wanted or manifest.format == RENEWED_FORMAT
+        if self._is_held_off and not is_wanted:
+            return None
         known = {one.side_path for one in manifest.segments}
         self._seen = {path: until for path, until in self._seen.items() if path in known}
         looks, now = 0, self._now()
@@ -132,7 +146,15 @@ class Renewals:
             except (ErucaError, OSError) as error:
                 raise self._failed(error) from error
             if table.head.format < queue_tables.FORMAT:
-                return Due(segment, table)
+                if is_wanted:
+                    return Due(segment, table)
+                self._is_held_off = True
+                _log.info(
+                    "an earlier version has uploaded segments that look-ups by key may skip; once "
+                    "none runs in this group, set ERUCA_BROKER_TIER_RENEWAL=true",
+                    object=segment.side_path,
+                )
+                return None
             self._seen[segment.side_path] = inf
         return None
 

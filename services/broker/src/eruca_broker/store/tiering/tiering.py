@@ -71,6 +71,7 @@ class TierSettings:
     keep_hours: float = 0.0  # of the tier's own retention; 0: for ever
     chunk_size: int = CHUNK_SIZE  # bytes
     disk_high_ratio: float = 1.0  # used part of the disk, at most, with what is fetched here
+    renews: bool = False  # side objects of earlier formats, which earlier versions need
 
 
 class Tiering:
@@ -130,6 +131,7 @@ class Tiering:
             now=clock.monotonic,
             high_ratio=settings.disk_high_ratio,
             rate_max=settings.upload_rate_max,
+            is_wanted=settings.renews,
         )
         self._repairs = Repairs(
             store,
