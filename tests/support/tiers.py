@@ -81,6 +81,16 @@ async def brought_up(tiering: Tiering) -> None:
     raise AssertionError("the tier is never up to date")
 
 
+async def tiered(
+    store: MessageStore, clock: ManualClock, repository: Repository, **settings: float
+) -> Tiering:
+    """Return the tier of a store that has only the last of its segments here."""
+    tiering = await opened_tier(store, clock, repository, is_master=True, **settings)
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+    return tiering
+
+
 def tiering_of(app: ServiceApp) -> Tiering:
     """Return the tier of a broker."""
     tiering = app.parts[Status].tiering

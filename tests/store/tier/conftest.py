@@ -10,12 +10,17 @@ import pytest
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.stores import without_log_lines
-from support.tiers import filled_store
+from support.tiers import FaultyRepository, filled_store
 
 
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture
+def repository() -> FaultyRepository:
+    return FaultyRepository()
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from support.tiers import (
     delete_local,
     opened_tier,
     pulled,
+    tiered,
 )
 
 pytestmark = pytest.mark.anyio
@@ -225,9 +226,7 @@ async def test_a_segment_with_too_many_keys_is_renewed_once_and_named(
 ) -> None:
     monkeypatch.setattr(sides, "KEYS_MAX", 0)
     for _ in range(2):
-        tiering = await opened_tier(store, clock, old_tier)
-        await brought_up(tiering)
-        await delete_local(store, tiering)
+        tiering = await tiered(store, clock, old_tier)
         last = tiering.renewals.count
         await tiering.close()
 

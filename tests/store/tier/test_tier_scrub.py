@@ -20,7 +20,15 @@ from eruca_broker.store.tiering.scrub import TierScrub
 from eruca_broker.store.tiering.tiering import Tiering
 from support.clocks import ManualClock
 from support.stores import batch
-from support.tiers import SETTINGS, FaultyRepository, brought_up, delete_local, fill, pulled
+from support.tiers import (
+    SETTINGS,
+    FaultyRepository,
+    brought_up,
+    delete_local,
+    fill,
+    opened_tier,
+    pulled,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -29,16 +37,10 @@ STEPS_MAX = 20
 
 
 @pytest.fixture
-def repository() -> FaultyRepository:
-    return FaultyRepository()
-
-
-@pytest.fixture
 async def tiering(
     store: MessageStore, repository: FaultyRepository, clock: ManualClock
 ) -> AsyncIterator[Tiering]:
-    tiering = Tiering(store, repository, SETTINGS, clock, is_master=True)
-    await tiering.open()
+    tiering = await opened_tier(store, clock, repository)
     await brought_up(tiering)
     yield tiering
     await tiering.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +31,7 @@ from eruca_broker.store.tier import sides
 from eruca_broker.store.tiering.tiering import Tiering
 from support.clocks import ManualClock
 from support.stores import batch
-from support.tiers import SETTINGS, FaultyRepository, brought_up, delete_local
+from support.tiers import FaultyRepository, brought_up, delete_local, opened_tier
 
 pytestmark = pytest.mark.anyio
 ALWAYS = {"begin_ms": 0, "end_ms": 2**62}
@@ -45,16 +44,9 @@ async def tiering(
 ) -> AsyncIterator[Tiering]:
     """Yield the tier of a store with keys in each of some segments."""
     await fill_with_keys(store, clock)
-    settings = replace(SETTINGS, cache_bytes_max=100_000)
-    tiering = Tiering(store, repository, settings, clock, is_master=True)
-    await tiering.open()
+    tiering = await opened_tier(store, clock, repository, cache_bytes_max=100_000)
     yield tiering
     await tiering.close()
-
-
-@pytest.fixture
-def repository() -> FaultyRepository:
-    return FaultyRepository()
 
 
 async def fill_with_keys(store: MessageStore, clock: ManualClock) -> None:

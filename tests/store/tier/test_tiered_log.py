@@ -32,14 +32,10 @@ from support.tiers import (
     delete_local,
     fill,
     opened_tier,
+    tiered,
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def repository() -> FaultyRepository:
-    return FaultyRepository()
 
 
 @pytest.fixture
@@ -85,9 +81,7 @@ async def test_a_cache_of_a_few_chunks_is_enough_for_the_feed(
     store: MessageStore, clock: ManualClock, repository: FaultyRepository
 ) -> None:
     before = await fed(store)
-    tiering = await opened_tier(store, clock, repository, cache_bytes_max=40_000)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository, cache_bytes_max=40_000)
 
     assert await fed(store, bytes_max=1 << 20) == before
     await tiering.close()
@@ -127,9 +121,7 @@ async def test_single_records_are_read_from_the_tier(store: MessageStore, tierin
 async def test_an_offset_that_has_expired_is_not_found_and_the_error_names_the_beginning(
     store: MessageStore, clock: ManualClock, repository: FaultyRepository
 ) -> None:
-    tiering = await opened_tier(store, clock, repository, keep_hours=1)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository, keep_hours=1)
     clock.advance(7_200)
     await store.append(batch("orders", 0, [b"much later"]))
     await tiering.step()
@@ -275,9 +267,7 @@ async def test_a_start_without_the_tier_feeds_by_the_manifest_that_it_knew(
         store = await MessageStore.open(tmp_path / "other", small_settings(), clock)
         await fill(store, clock, 3)
         before = await fed(store)
-        tiering = await opened_tier(store, clock, repository)
-        await brought_up(tiering)
-        await delete_local(store, tiering)
+        tiering = await tiered(store, clock, repository)
         await tiering.close()
         await store.close()
         repository.fails = True

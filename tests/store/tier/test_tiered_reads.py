@@ -32,6 +32,7 @@ from support.tiers import (
     memory_tier,
     opened_tier,
     pulled,
+    tiered,
 )
 
 pytestmark = pytest.mark.anyio
@@ -64,10 +65,7 @@ async def test_pulls_get_the_same_bytes_after_the_segments_are_deleted_here(
         for queue in queues
         for tag in (None, "red")
     }
-    tiering = await opened_tier(store, clock, PLACES[place](tmp_path))
-    await brought_up(tiering)
-
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, PLACES[place](tmp_path))
 
     assert store.segment_count == 1
     assert store.queues.local_range("rare", 0) == (1, 1)
@@ -97,9 +95,7 @@ async def test_times_of_messages_in_the_tier_are_found(
         return found
 
     before = [await store.cold.read("reader", ask) for ask in answers()]
-    tiering = await opened_tier(store, clock, memory_tier())
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, memory_tier())
 
     assert [await store.cold.read("reader", ask) for ask in answers()] == before
     await tiering.close()
@@ -127,9 +123,7 @@ async def test_a_filter_over_properties_reads_the_tier(
             offset = read.next_offset
 
     before = await found()
-    tiering = await opened_tier(store, clock, memory_tier())
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, memory_tier())
 
     assert await found() == before != []
     await tiering.close()
@@ -157,9 +151,7 @@ async def test_a_small_cache_is_enough_for_everything(
     store: MessageStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     before = await pulled(store, "orders", 0)
-    tiering = await opened_tier(store, clock, memory_tier(), cache_bytes_max=40_000)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, memory_tier(), cache_bytes_max=40_000)
 
     assert await pulled(store, "orders", 0) == before
     cached = sum(f.stat().st_size for f in (tmp_path / "store/tier/cache").iterdir())
@@ -171,9 +163,7 @@ async def test_a_tier_that_is_away_is_never_an_empty_queue(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened_tier(store, clock, repository)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository)
     begin = store.queues.local_range("orders", 0)[0]
     repository.fails = True
 
@@ -191,9 +181,7 @@ async def test_a_damaged_object_is_refused_before_a_byte_of_it_is_served(
     store: MessageStore, clock: ManualClock, kind: str
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened_tier(store, clock, repository)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository)
     assert tiering.manifest is not None
     segment = tiering.manifest.segments[1]
     path = f"{store.state.log_id}/{segment.path if kind == '.log' else segment.side_path}"
@@ -209,9 +197,7 @@ async def test_a_damaged_object_is_refused_before_a_byte_of_it_is_served(
 
 async def test_a_missing_object_is_a_refusal(store: MessageStore, clock: ManualClock) -> None:
     repository = FaultyRepository()
-    tiering = await opened_tier(store, clock, repository)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository)
     assert tiering.manifest is not None
     del repository.objects[f"{store.state.log_id}/{tiering.manifest.segments[2].path}"]
 
@@ -251,9 +237,7 @@ async def test_without_any_manifest_a_shortened_queue_is_refused_and_not_skipped
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened_tier(store, clock, repository)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository)
     await tiering.close()
     for file in (store.directory / "tier").glob("*.json"):
         file.unlink()
@@ -276,9 +260,7 @@ async def test_retention_does_not_wait_for_what_only_the_tier_has(
     store: MessageStore, clock: ManualClock
 ) -> None:
     repository = FaultyRepository()
-    tiering = await opened_tier(store, clock, repository)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository)
     await store.change(OffsetsCommitted("behind", [CommittedOffset("orders", 0, 3)]))
     await store.cold.read("reader", partial(store.places.log_offset_of, "orders", 0, 3))
     repository.fails, before = True, repository.requests
@@ -310,9 +292,7 @@ async def test_a_role_that_ends_refuses_reads_that_wait_for_the_tier(
 ) -> None:
     before = await pulled(store, "orders", 0)
     repository = _HungRepository()
-    tiering = await opened_tier(store, clock, repository)
-    await brought_up(tiering)
-    await delete_local(store, tiering)
+    tiering = await tiered(store, clock, repository)
     await tiering.close()
     tiering = await opened_tier(store, clock, repository)
     repository.hangs = True
