@@ -322,7 +322,7 @@ def test_a_send_that_never_arrives_whole_is_no_error_when_the_broker_stops(tmp_p
 
 
 def test_who_creates_a_topic_finds_it_at_the_name_server_at_once(tmp_path: Path) -> None:
-    """A program that was told of a topic may ask another process for its route, and send."""
+    """A program that knows of a topic may ask another process for its route, and send."""
     names = [f"topic-{number}" for number in range(30)]
     with forked("eruca_namesrv", NAMESRV) as namesrv:
         told = settings(tmp_path, NAMESRV_URLS=namesrv.url, AUTO_CREATE_TOPICS="false")

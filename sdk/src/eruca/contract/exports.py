@@ -283,7 +283,8 @@ EXPORT_COLUMNS: Final = (
     _column(
         "stored_at",
         "timestamp[us, tz=UTC]",
-        "Store time by the broker's clock; never decreases within a queue.",
+        "Store time by the broker's clock; never decreases within a queue, unless RocketMQ wrote "
+        "the log while its clock was set back.",
         unit="ms, told in µs",
     ),
     _column(

@@ -50,7 +50,9 @@ async def get_offset_by_time(
     """Return the offset at which to start reading messages stored at or after a time.
 
     Times are the broker's store times. A time after the last message gives the queue's end, one
-    before the first message its beginning.
+    before the first message its beginning. Store times never decrease within a queue, except in a
+    log that RocketMQ wrote while its clock was set back: there, messages stored at the time or
+    later may lie before the offset.
     """
     return await offsets.by_time(
         topic, queue_id, timestamp, boundary, include_system=include_system

@@ -345,6 +345,10 @@ class ConsumeQueue:
         Lower: the first entry stored at or after *timestamp*, else ``max_offset``. Upper: the last
         entry stored at or before it, else 0 (which may be below ``min_offset``).
 
+        The search bisects, as RocketMQ's does, because store times never decrease along a log of
+        ours. In one that RocketMQ wrote while its clock was set back, entries before the result may
+        be as late as *timestamp*.
+
         A record without a readable time counts as stored with the next one that has one. Among very
         many of them it counts as too late, so that no later one is skipped.
 
