@@ -66,14 +66,23 @@ async def topics_from(broker: Broker, log_offset: int) -> set[str]:
     return topics
 
 
-async def test_a_known_head_is_decided_again_when_the_rules_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "kind", "body"),
+    [
+        (b"messages", b"application/json", b'{"body": {"text": "a"}}'),
+        (b"queues/0/records", KIND, batch([record("orders")])),  # it is gathered
+    ],
+    ids=["JSON", "records"],
+)
+async def test_a_known_head_is_decided_again_when_the_rules_change(
+    tmp_path: Path, path: bytes, kind: bytes, body: bytes
+) -> None:
     async with broker_with(tmp_path, PRODUCES) as broker:
         reader, writer = await asyncio.open_connection(*broker.address)
-        body = b'{"body": {"text": "a"}}'
         request = (
-            b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\n"
-            b"authorization: Bearer %b\r\ncontent-type: application/json\r\n"
-            b"content-length: %d\r\n\r\n%b" % (key_of(SHOP).encode(), len(body), body)
+            b"POST /v1/topics/orders/%b HTTP/1.1\r\nhost: localhost\r\n"
+            b"authorization: Bearer %b\r\ncontent-type: %b\r\n"
+            b"content-length: %d\r\n\r\n%b" % (path, key_of(SHOP).encode(), kind, len(body), body)
         )
 
         async def sent() -> tuple[int, bytes]:

@@ -122,8 +122,13 @@ def sane_request_id(sent: bytes | None) -> str | None:
 
 def new_request_id() -> str:
     """Return an id that is unique in this process, and probably among all processes."""
+    return f"{new_request_number():016x}"
+
+
+def new_request_number() -> int:
+    """Return the number that is a new request id, in hexadecimal digits."""
     # A counter with a random start: a random draw per id makes an answer four times as expensive.
-    return f"{_FIRST_REQUEST_ID + next(_request_count) & 2**64 - 1:016x}"
+    return _FIRST_REQUEST_ID + next(_request_count) & 2**64 - 1
 
 
 def request_id_header(request_id: str) -> Header:

@@ -88,6 +88,15 @@ class Budget:
         self._used_by[client] = used + amount
         self.used += amount
 
+    def try_take(self, amount: int, client: str) -> bool:
+        """Take *amount* for *client* if it fits; return whether it does. Nothing is refused."""
+        used = self._used_by.get(client, 0) + amount
+        if used > self.client_max or self.used + amount > self.maximum:
+            return False
+        self._used_by[client] = used
+        self.used += amount
+        return True
+
     def give(self, amount: int, client: str = "") -> None:
         """Give back *amount*, taken for *client*."""
         left = self._used_by[client] - amount

@@ -39,7 +39,8 @@ from fastapi import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from eruca_chassis.connections.exchange import UNREAD, Exchange
+from eruca_chassis.connections.exchange import UNREAD, Exchange, RequestHead
+from eruca_chassis.connections.gathered import Gathers
 from eruca_chassis.connections.hot import Step
 from eruca_chassis.documents.schemas import Content, described
 from eruca_chassis.needs import Needs
@@ -66,6 +67,13 @@ class HotEndpoint(ABC):
     def admit(self, exchange: Exchange) -> None:  # noqa: B027 - there may be neither
         """Request the body, or refuse the request by raising."""
 
+    def gathers(self, head: RequestHead) -> Gathers | None:
+        """Return how the endpoint gathers complete requests with a head that is read.
+
+        None: each is an exchange. It is a function of the head alone, as ``read`` is.
+        """
+        return None
+
     @abstractmethod
     def handle(self, exchange: Exchange) -> None:
         """Answer a request whose body is whole."""
@@ -86,7 +94,7 @@ class HotOperation:
         """Return the functions that admit and handle requests, by an endpoint made of *parts*."""
         endpoint = parts.make(self.endpoint)
         interpret, route, media_types = self.endpoint.read, self.route, self.media_types
-        admit_read = endpoint.admit
+        admit_read, gathers = endpoint.admit, endpoint.gathers
 
         def admit(exchange: Exchange) -> None:
             head = exchange.request
@@ -95,6 +103,7 @@ class HotOperation:
                     head.media_type = body_type(head.headers, media_types)
                 given = route.reader.read(head.parameters, head.query, head.headers)
                 head.meaning = interpret(head, **given)
+                head.gathers = gathers(head)
             admit_read(exchange)
 
         return admit, endpoint.handle

@@ -36,11 +36,11 @@ class RouteMetrics:
         self.buckets = [0] * (len(BUCKETS) + 1)
         self.seconds = 0.0
 
-    def add(self, status: int, seconds: float) -> None:
-        """Count one request."""
-        self.statuses[status] = self.statuses.get(status, 0) + 1
-        self.buckets[bisect_left(BUCKETS, seconds)] += 1
-        self.seconds += seconds
+    def add(self, status: int, seconds: float, count: int = 1) -> None:
+        """Count requests that took *seconds* each."""
+        self.statuses[status] = self.statuses.get(status, 0) + count
+        self.buckets[bisect_left(BUCKETS, seconds)] += count
+        self.seconds += seconds * count
 
 
 class RequestMetrics(Collector):

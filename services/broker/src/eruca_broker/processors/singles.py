@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from eruca.contract.errors import ErucaError, TooLargeError
+from eruca.contract.errors import ErucaError
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.store.log.appended import Appended
@@ -27,9 +27,9 @@ C = TypeVar("C")
 Together: TypeAlias = Callable[[str, int, Sequence[S]], Batch | None]
 """Returns the batch of what was gathered for a queue of a topic; None if it cannot be one."""
 
-Settled: TypeAlias = Callable[[Sequence[C], Appended | Exception], None]
-"""Called with some callers and their batch, of a record for each, or with the error of all of them;
-must not raise, because others wait behind it."""
+Settled: TypeAlias = Callable[[Sequence[C], float, Appended | Exception], None]
+"""Called with some callers; the monotonic time at which the first of them came; and their batch, of
+a record for each, or the error of all of them. Must not raise, because others wait behind it."""
 
 GATHERED_SIZE_MAX: Final = 256 * 1024  # bytes of requests that are appended together
 
@@ -50,7 +50,7 @@ class Singles(Generic[S, C]):
         gathering: Has those of the other forms, too.
         together: Returns the batch of several.
         settled: Called with the callers of records that were appended together, or refused.
-        send_alone: Sends the record of one caller without the others; must not raise.
+        send_alone: Sends the record of each caller without the others; must not raise.
 
     Attributes:
         add: Gathers one request. Its arguments are the topic and queue of its message; the message,
@@ -63,7 +63,7 @@ class Singles(Generic[S, C]):
         *,
         together: Together[S],
         settled: Settled[C],
-        send_alone: Callable[[C], None],
+        send_alone: Callable[[Sequence[C]], None],
     ) -> None:
         self._groups = gathering.groups
         self._store = gathering.store
@@ -87,29 +87,19 @@ class Singles(Generic[S, C]):
     def _append(self, queue: tuple[str, int], group: _Group[S, C]) -> None:
         if self._groups.get(queue) is group:
             del self._groups[queue]
-        try:
-            is_appended = self._append_together(*queue, group)
-        except ErucaError as error:
-            self._settled(group.callers, error)
-            return
-        if not is_appended:
-            for caller in group.callers:
-                self._send_alone(caller)
+        if not self._append_together(*queue, group):
+            self._send_alone(group.callers)
 
     def _append_together(self, topic: str, queue_id: int, group: _Group[S, C]) -> bool:
-        """Append a group as one batch; return whether that was possible.
-
-        Raises:
-            ErucaError: All of them are refused.
-        """
+        """Append a group as one batch; return whether that was possible."""
         batch = self._together(topic, queue_id, group.singles)
         if batch is None:
             return False
-        done = partial(self._settled, group.callers)
+        done = partial(self._settled, group.callers, group.started)
         try:
             return self._sender.append_gathered(batch, group.started, done)
-        except TooLargeError:
-            return False  # together they are larger than a segment
+        except ErucaError:
+            return False  # each gets its own refusal, or fits into a segment alone
 
 
 class _Group(Generic[S, C]):

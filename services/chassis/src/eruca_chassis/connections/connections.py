@@ -9,6 +9,9 @@ a known head (:mod:`.known_heads`) even bypasses the parser, and so does the bod
 request with its Origin, requests that the guard refuses (:mod:`eruca_chassis.guard`), and all that
 follows on a connection about to close.
 
+Small requests with a known head may be *gathered*: their endpoint answers many of them together,
+and no exchange is made for them (:mod:`.gathered`).
+
 *States.* The states of a connection, and the events between them::
 
     state      has                          a hot request  another     left on
@@ -88,6 +91,7 @@ from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyRec
 from eruca_chassis.connections.connection_watch import Admission, ConnectionWatch, Unfinished
 from eruca_chassis.connections.exchange import Exchange, RequestHead
 from eruca_chassis.connections.framing import HEAD_SIZE_MAX, Framing, check_framing
+from eruca_chassis.connections.gathered import GatheredRequest
 from eruca_chassis.connections.hot import HotRoutes
 from eruca_chassis.connections.known_heads import HEAD_END, KnownHeads, NoKnownHeads
 from eruca_chassis.connections.lending import (
@@ -129,6 +133,7 @@ class ServiceProtocol(HttpToolsProtocol):
     guard: Guard
     gate: Gate | None
     exchange_class: type[Exchange] = Exchange
+    may_gather = True  # whether requests may be gathered
     queue_class: type[AnswerQueue] = AnswerQueue
 
     _idle_since = 0.0  # when it was created, or uvicorn's latest request ended; monotonic
@@ -144,7 +149,7 @@ class ServiceProtocol(HttpToolsProtocol):
     _has_room = True  # whether it is within connections_max
     _is_amid = True  # whether a request has begun to arrive; at first the first one counts
     _new_head = b""  # of the request at the start of the parser's input, if complete
-    _latest: object = None  # identity of the latest request
+    latest: object = None  # identity of the latest request
     _begun: RequestResponseCycle | None = None  # uvicorn's latest; ``cycle`` may only be waiting
     _receiving: Exchange | None = None  # the exchange whose body is arriving
     _body_size = 0  # bytes received of the body of uvicorn's latest request
@@ -169,6 +174,7 @@ class ServiceProtocol(HttpToolsProtocol):
         self.flow: ReadingFlow = ReadingFlow(transport)
         self._framing = Framing()
         self._answers = self.queue_class(transport, self.flow, self._closes_behind_answer)
+        self._gathered = GatheredRequest(self, transport, self.flow, self._answers)
         self._idle_since = monotonic()
         descriptor = transport.get_extra_info("socket").fileno()
         admission = self.watch.admission(descriptor, self._idle_since)
@@ -192,6 +198,16 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Begin the requests that arrive, within the limit of unanswered ones."""
+        gathered = self._gathered
+        if gathered.data is not None:
+            gathered.draw()
+        elif (
+            len(data) == gathered.size
+            and data.startswith(gathered.begin)
+            and self._may_be_gathered(gathered.request)
+            and gathered.take(data)
+        ):
+            return
         if self._refusal is not None:
             return  # bytes after a refused request are not parsed
         if self._held_back:
@@ -206,6 +222,8 @@ class ServiceProtocol(HttpToolsProtocol):
         here, and so does an incomplete one.
         """
         self._is_half_closed = True
+        if self._gathered.data is not None:
+            self._gathered.draw()
         if self._receiving is not None:
             self._drop_receiving()
         self._answers.lose_from_first_waiting()
@@ -269,6 +287,8 @@ class ServiceProtocol(HttpToolsProtocol):
                 self._new_head = head
                 break
             body_end = end + (request.body_size or 0)
+            if body_end == len(data) and not start and self._gathers(request, data, end):
+                return body_end
             if body_end > len(data):
                 if body_end - len(data) < LARGE_BODY_SIZE_MIN:
                     break
@@ -283,12 +303,67 @@ class ServiceProtocol(HttpToolsProtocol):
                 break
         return start
 
+    def _gathers(self, request: RequestHead, data: bytes, body_at: int) -> bool:
+        """Let a request with a known head, of all bytes in *data*, be gathered if it may be."""
+        gathered = self._gathered
+        return (
+            request.gathers is not None
+            and self._may_be_gathered(request)
+            and gathered.expect(request, data, body_at)
+            and gathered.take(data)
+        )
+
+    def _may_be_gathered(self, request: RequestHead) -> bool:
+        """Return whether a request that begins now, with a known head, would be admitted at once.
+
+        Whatever it answers must not be an answer after which the connection closes.
+        """
+        begun = self._begun
+        if (
+            self._is_amid
+            or self._answers.exchanges
+            or self.flow.write_paused
+            or (begun is not None and not begun.response_complete)
+            or self.pipeline
+            or self._held_back
+            or self._is_ending
+            or self._refusal is not None
+            or not self._has_room
+            or not self.may_gather
+            or not self.readiness.is_open
+            or self.watch.is_stopping
+        ):
+            return False
+        if self.gate is not None:
+            admission = request.admission
+            if (
+                admission is None
+                or admission.quota is not None
+                or not self._has_admitted(request)
+                or not admission.holds(monotonic())
+            ):
+                return False
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        return True
+
+    @property
+    def is_stopping(self) -> bool:
+        """True if each answer may be the connection's last."""
+        return self.watch.is_stopping
+
+    def carry(self, request: RequestHead) -> Exchange:
+        """Return the exchange of a request that was gathered; it works, without an admission."""
+        exchange = self._known_exchange(request)
+        self._answers.exchanges.append(exchange)
+        return exchange
+
     def _known_exchange(self, request: RequestHead) -> Exchange:
         """Return the exchange, which has to begin, of a request whose head is known."""
         exchange = self.exchange_class(self, request, self.client)
         if self.certificate is not None:
             exchange.certificate = self.certificate
-        self._latest = exchange
+        self.latest = exchange
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         return exchange
@@ -360,7 +435,7 @@ class ServiceProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._arriving = None
         self.url = b""
-        self.headers = self._latest = []
+        self.headers = self.latest = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header."""
@@ -508,6 +583,10 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _begin(self, exchange: Exchange) -> None:
         self._answers.exchanges.append(exchange)
+        self.admit(exchange)
+
+    def admit(self, exchange: Exchange) -> None:
+        """Let an exchange in the queue begin, or refuse it."""
         route = exchange.request.route
         if self.gate is not None and not exchange.admit(self.gate):
             return
@@ -561,6 +640,8 @@ class ServiceProtocol(HttpToolsProtocol):
             asgi.disconnected = True
             asgi.message_event.set()
         self._receiving = None
+        if self._gathered.data is not None:
+            self._gathered.draw()
         self._answers.lose()
 
     # --- uvicorn's requests -----------------------------------------------------------------------
@@ -676,6 +757,8 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close the connection, at once or after the last answer in progress."""
+        if self._gathered.data is not None:
+            self._gathered.draw()
         if not self._answers.exchanges:
             super().shutdown()
 
@@ -702,18 +785,19 @@ class ServiceProtocol(HttpToolsProtocol):
         asgi = self._asgi_request()
         if unread_size:
             read_size = self._answers.written_size - unread_size
-            return Unfinished(unread_size, self._latest, read_size, is_counted=asgi is None)
+            return Unfinished(unread_size, self.latest, read_size, is_counted=asgi is None)
         if self._is_refused or self._refusal is not None:
             return None  # it has its own timer, or waits for its turn
         if self._receiving is not None:
-            return Unfinished(0, self._latest, self._receiving.received_size)
+            return Unfinished(0, self.latest, self._receiving.received_size)
         has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
-        if self._answers.exchanges or self.pipeline or has_enough:
+        is_working = self._answers.exchanges or self._gathered.data is not None
+        if is_working or self.pipeline or has_enough:
             return None  # it is the handler's turn
         is_idle = self._answers.ended_at is not None and not self._is_amid
         if is_idle or self.timeout_keep_alive_task is not None:
             return None
-        return Unfinished(0, self._latest, self._body_size, is_head=asgi is None)
+        return Unfinished(0, self.latest, self._body_size, is_head=asgi is None)
 
     def recheck(self, now: float) -> None:
         """End exchanges that wait, and whose admission no longer holds at a monotonic time."""
@@ -726,16 +810,17 @@ class ServiceProtocol(HttpToolsProtocol):
         After an ordinary request uvicorn's own timer does this.
         """
         since = self._answers.ended_at
-        is_idle = since is not None and not self._answers.exchanges
+        is_idle = not self._answers.exchanges and self._gathered.data is None
         if since is not None and is_idle and now - since > self.timeout_keep_alive:
             self.transport.close()
 
     def idle_since(self) -> float | None:
         """Return since when the connection is idle; None if it is busy or closing."""
         is_busy = self._answers.exchanges or self.pipeline or self._asgi_request() is not None
+        is_busy = is_busy or self._gathered.data is not None
         if is_busy or self._is_refused or self.transport.is_closing() or self.unread_size():
             return None
-        if self._is_amid and (self._latest is not None or self._framing.has_begun):
+        if self._is_amid and (self.latest is not None or self._framing.has_begun):
             return None  # a request has begun to arrive
         return max(self._answers.ended_at or 0, self._idle_since)
 
@@ -878,6 +963,7 @@ def protocol_class(
         parts |= {"names_address": is_forwarded, "names_certificate": is_certified}
     if tracing is not None:
         parts |= {"exchange_class": traced_exchange(tracing), "queue_class": TracedAnswerQueue}
+        parts |= {"may_gather": False}  # each request has a span
     kind = ForwardedProtocol if is_described else ServiceProtocol
     return type("ServedProtocol", (kind,), parts)
 

@@ -97,7 +97,7 @@ class BodyLimit(NamedTuple):
 class AnswerHead:
     """Status and headers of an answer, encoded except for its length; reused by handlers."""
 
-    __slots__ = ("_form", "_prefix", "has_body", "headers", "status")
+    __slots__ = ("_form", "_prefix", "form_of_whole", "has_body", "headers", "status")
 
     def __init__(self, status: int, *headers: Header) -> None:
         self.status = status
@@ -106,6 +106,11 @@ class AnswerHead:
         lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)]
         self._prefix = b"".join(lines)
         self._form = self._prefix.replace(b"%", b"%%") + b"content-length: %d\r\n%b: %b\r\n\r\n"
+        # Of a whole answer: the size of its body, the number of its request id, its body.
+        length, name = b"content-length: %d\r\n", REQUEST_ID_HEADER
+        self.form_of_whole = b"".join(
+            (self._prefix.replace(b"%", b"%%"), length, name, b": %016x\r\n\r\n%b")
+        )
 
     def encoded(
         self, size: int, request_id: str, *, closes: bool, more: Sequence[Header] = ()
@@ -205,11 +210,13 @@ class RequestHead:
             every request that shares the head.
         admission: The gate's decision about the head, for the next request that begins with it;
             None: it must be asked.
+        gathers: How the endpoint gathers requests with this head (:class:`.gathered.Gathers`);
+            None: it does not.
     """
 
     __slots__ = (
-        "admission", "body_size", "headers", "meaning", "media_type", "method", "parameters",
-        "query", "request_id", "route", "target",
+        "admission", "body_size", "gathers", "headers", "meaning", "media_type", "method",
+        "parameters", "query", "request_id", "route", "target",
     )  # fmt: skip
 
     def __init__(
@@ -225,6 +232,7 @@ class RequestHead:
         self.media_type: str | None = None
         self.meaning: Any = UNREAD
         self.admission: Admission | None = None
+        self.gathers: Any = None
 
 
 class Carrier(Protocol):
@@ -502,6 +510,12 @@ class Exchange:
             self.request.route.admit(self)
         except Exception as error:  # the outermost frame of a request
             self.fail(error)
+
+    def arrived(self, body: bytes) -> None:
+        """Record the whole body, for which another one has paid."""
+        self._size = len(body)
+        self.chunks.append(body)
+        self.is_whole = True
 
     def add(self, piece: bytes | bytearray) -> None:
         """Store a piece of the body; drop it if the body is ignored or already answered."""

@@ -12,7 +12,7 @@ from eruca.contract.properties import encode_properties
 from eruca.contract.records import Host, Record, SysFlag, decode_record, encode_unstamped
 from eruca.contract.wire import encode_batch
 from eruca_broker.core.batches.batch import Batch, check_batch
-from eruca_broker.core.batches.gathered import SINGLE_SIZE_MAX, Single, gather, is_single
+from eruca_broker.core.batches.gathered import SINGLE_SIZE_MAX, gather, is_single
 from eruca_broker.core.properties.found import KEY_DTYPE
 from support.records import has_checksum
 
@@ -48,8 +48,10 @@ def peers(count: int) -> list[Host]:
 
 
 def gathered(requests: list[bytes], host: Host = HOST, topic: str = "orders") -> Batch | None:
-    singles = zip(requests, (peer.encode() for peer in peers(len(requests))), strict=True)
-    return gather(host, topic, 2, [Single(*single) for single in singles])
+    """Gather *requests*, whose bodies follow heads of several sizes."""
+    heads = [bytes(number % 4 * 83) for number in range(len(requests))]
+    singles = zip(heads, requests, peers(len(requests)), strict=True)
+    return gather(host, topic, 2, [(h + body, len(h), peer.encode()) for h, body, peer in singles])
 
 
 def stamped(batch: Batch, born_host: Host | None, first: int, at: int, host: Host) -> bytes:

@@ -81,7 +81,7 @@ from eruca_broker.api.peers import born_address, born_host
 from eruca_broker.api.tracing import traced
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.batches.delayed_batch import may_be_delayed
-from eruca_broker.core.batches.gathered import Single, gather, is_single
+from eruca_broker.core.batches.gathered import SINGLE_BEGIN, Single, gather, is_single
 from eruca_broker.processors.budgets import SendBudget
 from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater, StoredWaiting
@@ -94,6 +94,16 @@ from eruca_chassis.connections.exchange import (
     BodyLimit,
     Exchange,
     RequestHead,
+)
+from eruca_chassis.connections.gathered import (
+    GATHERED_BODY_SIZE_MAX,
+    Gathered,
+    GatheredRequest,
+    Gathers,
+    Taker,
+    answer_together,
+    fail_together,
+    give_back_together,
 )
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
@@ -371,9 +381,9 @@ class SendMessages(HotEndpoint):
         [record], [unique_id] = draft.records, draft.unique_ids
         self._singles.add(draft.destination, record, len(record), (exchange, unique_id))
 
-    def _send_alone(self, caller: tuple[Exchange, str]) -> None:
-        exchange, _ = caller
-        exchange.resume(self._send, exchange)
+    def _send_alone(self, callers: Sequence[tuple[Exchange, str]]) -> None:
+        for exchange, _ in callers:
+            exchange.resume(self._send, exchange)
 
     def _send(self, exchange: Exchange) -> None:
         topic, queue_id, _, _, _ = exchange.request.meaning
@@ -400,7 +410,10 @@ class SendMessages(HotEndpoint):
         exchange.answer(head, _ENCODER.encode(said))
 
     def _answer_singles(
-        self, callers: Sequence[tuple[Exchange, str]], outcome: Appended | Exception
+        self,
+        callers: Sequence[tuple[Exchange, str]],
+        _started: float,
+        outcome: Appended | Exception,
     ) -> None:
         if isinstance(outcome, Exception):
             for exchange, _ in callers:
@@ -455,7 +468,8 @@ class SendRecords(HotEndpoint):
     ) -> None:
         self._sender = sender
         self._idempotent = idempotent
-        self._singles: Singles[Single, Exchange] = Singles(
+        self._in_flight = in_flight
+        self._singles: Singles[Single, Gathered] = Singles(
             gathering,
             together=partial(gather, sender.store_host),
             settled=self._answer_singles,
@@ -489,13 +503,36 @@ class SendRecords(HotEndpoint):
         if key is None and is_single(body):
             address = born_address(exchange.client)
             if len(address) == IPV4_HOST_SIZE:
-                queue = topic, queue_id
-                self._singles.add(queue, Single(body, address), len(body), exchange)
+                self._singles.add((topic, queue_id), (body, 0, address), len(body), exchange)
                 return
         self._send(exchange)
 
-    def _send_alone(self, exchange: Exchange) -> None:
-        exchange.resume(self._send, exchange)
+    def gathers(self, head: RequestHead) -> Gathers | None:
+        """Gather small batches of one record that need nothing but their place."""
+        topic, queue_id, key, copies = head.meaning
+        if key is not None or copies > 1 or (head.body_size or 0) > GATHERED_BODY_SIZE_MAX:
+            return None
+        return Gathers(SINGLE_BEGIN, self._in_flight, partial(self._taker, (topic, queue_id)))
+
+    def _taker(
+        self, queue: tuple[str, int], client: tuple[str, int] | None, head_size: int
+    ) -> Taker | None:
+        address = born_address(client)
+        if len(address) != IPV4_HOST_SIZE:
+            return None
+        add = self._singles.add
+
+        def take(request: GatheredRequest, data: bytes) -> None:
+            add(queue, (data, head_size, address), len(data), request)
+
+        return take
+
+    def _send_alone(self, requests: Sequence[Gathered]) -> None:
+        give_back_together(requests)
+        for request in requests:
+            exchange = request.begun() if isinstance(request, GatheredRequest) else request
+            if exchange is not None:
+                exchange.resume(self._send, exchange)
 
     def _send(self, exchange: Exchange) -> None:
         topic, queue_id, key, _ = exchange.request.meaning
@@ -541,14 +578,14 @@ class SendRecords(HotEndpoint):
         receipt = self._sender.receipt_of_requests(outcome)
         exchange.answer(JSON_CREATED, _ENCODER.encode(receipt))
 
-    def _answer_singles(self, exchanges: Sequence[Exchange], outcome: Appended | Exception) -> None:
+    def _answer_singles(
+        self, requests: Sequence[Gathered], started: float, outcome: Appended | Exception
+    ) -> None:
         if isinstance(outcome, Exception):
-            for exchange in exchanges:
-                exchange.fail(outcome)
-            return
-        receipts = self._sender.single_receipts_of(outcome)
-        for exchange, receipt in zip(exchanges, receipts, strict=True):
-            exchange.resume(exchange.answer, JSON_CREATED, receipt)
+            fail_together(requests, outcome)
+        else:
+            receipts = self._sender.single_receipts_of(outcome)
+            answer_together(requests, JSON_CREATED, receipts, started)
 
 
 def _described(media_type: str | None, given: Mapping[str, Any]) -> NewMessage | None:

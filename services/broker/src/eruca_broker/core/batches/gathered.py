@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from eruca.contract.records import (
     IPV4_HOST_SIZE,
@@ -31,22 +31,19 @@ from eruca_broker.core.properties.found import (
 )
 
 SINGLE_SIZE_MAX: Final = 16 * 1024  # bytes of a request; copies of larger ones cost too much
-_BEGIN: Final = slice(8)  # of a request: its magic, and the count of its records
-_ONE: Final = BATCH_MAGIC + (1).to_bytes(4)
+SINGLE_BEGIN: Final = BATCH_MAGIC + (1).to_bytes(4)  # of a body: magic, and count of records
 
 assert BATCH_PREAMBLE.size + 4 == 20, "gather_singles expects the record behind one size"
 
 
-class Single(NamedTuple):
-    """A request of one record."""
-
-    body: bytes | bytearray
-    born_host: bytes  # the peer's IPv4 address and port, encoded
+Single: TypeAlias = tuple[bytes | bytearray, int, bytes]
+"""A request of one record: its bytes, those of them that precede its body, and its peer's IPv4
+address and port as records have them."""
 
 
 def is_single(request: bytes | bytearray) -> bool:
     """Return whether a request's body is small and says that it has one record, in no lane."""
-    return len(request) <= SINGLE_SIZE_MAX and request[_BEGIN] == _ONE
+    return len(request) <= SINGLE_SIZE_MAX and request.startswith(SINGLE_BEGIN)
 
 
 def gather(store_host: Host, topic: str, queue_id: int, requests: Sequence[Single]) -> Batch | None:
@@ -66,15 +63,16 @@ def gather(store_host: Host, topic: str, queue_id: int, requests: Sequence[Singl
     expected = expected_of(topic, queue_id, host_bits)
     count = len(requests)
     table = empty_table(count)
-    bodies, born_hosts = zip(*requests, strict=True)
-    size = sum(sizes := [*map(len, bodies)])
+    whole, heads, born_hosts = zip(*requests, strict=True)
+    size = sum(sizes := [*map(len, whole)])
     # One allocation and one address for requests and table.
-    buffer = bytearray().join((*bodies, bytes(-size % TABLE_ALIGNMENT), table))
+    buffer = bytearray().join((*whole, bytes(-size % TABLE_ALIGNMENT), table))
     at = address_of(buffer)
     found = FoundProperties.at_end(buffer, at, count)
     hosts = b"".join(born_hosts)
     assert len(hosts) == IPV4_HOST_SIZE * count
-    if gather_singles(at, array("I", sizes).tobytes(), hosts, count, expected.at, found.at) < count:
+    numbers = array("I", sizes).tobytes(), array("I", heads).tobytes()
+    if gather_singles(at, *numbers, hosts, count, expected.at, found.at) < count:
         return None
     size = found.start_of(count)
     return Batch(topic, queue_id, buffer, 0, expected.layout, count, size, found=found, at=at)

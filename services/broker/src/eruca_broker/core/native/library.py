@@ -103,7 +103,9 @@ enter_times: Final = _function(
     "enter_times", c_uint32, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p
 )
 gather_singles: Final = _function(
-    "gather_singles", c_uint32, c_void_p, c_char_p, c_char_p, c_uint32, c_void_p, c_void_p
+    "gather_singles",
+    c_uint32,
+    *(c_void_p, c_char_p, c_char_p, c_char_p, c_uint32, c_void_p, c_void_p),
 )
 read_records: Final = _function(
     "read_records", c_uint32, c_void_p, c_uint32, c_uint32, c_uint32, c_void_p

@@ -140,27 +140,28 @@ EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, ui
 /*
  * Verify `count` requests of one record each, which follow each other in `requests`, and move
  * their records together to its beginning, each with its peer's IPv4 address. `sizes` has the bytes
- * of each request, `born_hosts` the addresses. Returns the number of plain requests: the next one
- * needs Python.
+ * of each request, `heads` those of them that precede its body, `born_hosts` the addresses. Returns
+ * the number of plain requests: the next one needs Python.
  */
-EXPORTED uint32_t gather_singles(uint8_t *requests, const uint32_t *sizes,
+EXPORTED uint32_t gather_singles(uint8_t *requests, const uint32_t *sizes, const uint32_t *heads,
                                  const uint8_t *born_hosts, uint32_t count,
                                  const struct expected *expected, struct found *found)
 {
     struct found_key *const keys = (struct found_key *)(found->records + count);
-    const uint8_t *request = requests;
+    const uint8_t *next = requests;
     while (found->count < count) {
         const uint32_t row = found->count, start = end_of(found);
-        if (sizes[row] < SINGLE_HEAD_SIZE)
+        if (sizes[row] < heads[row] || sizes[row] - heads[row] < SINGLE_HEAD_SIZE)
             break;
-        const uint32_t size = sizes[row] - SINGLE_HEAD_SIZE;
+        const uint8_t *const request = next + heads[row];
+        const uint32_t size = sizes[row] - heads[row] - SINGLE_HEAD_SIZE;
         const uint8_t *const record = request + SINGLE_HEAD_SIZE;
         if (load32(request) != BATCH_MAGIC || load32(request + BATCH_COUNT) != 1
             || load32(request + BATCH_SIZE) != size || load32(request + BATCH_RESERVED)
             || load32(request + BATCH_SIZES) != size
             || !take(record, start, size, expected, found, keys))
             break;
-        request += sizes[row];
+        next += sizes[row];
         memmove(requests + start, record, size);
         memcpy(requests + start + BORN_HOST, born_hosts + IPV4_HOST_SIZE * (size_t)row,
                IPV4_HOST_SIZE);
