@@ -27,8 +27,8 @@ from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock
-from eruca_chassis.process import keep_freed_memory
-from eruca_chassis.serving import embedded
+from eruca_chassis.running.process import keep_freed_memory
+from eruca_chassis.running.serving import embedded
 
 SEGMENT_SIZE: Final = 2_000_000_000
 _MASTER: Final = Member(1, "bench-master")

@@ -25,7 +25,7 @@ from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import SystemClock
-from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
+from eruca_chassis.running.process import freeze_start_up_objects, keep_freed_memory
 
 _HOST = Host.parse("127.0.0.1", 10911)
 _GIB = 1024**3

@@ -16,11 +16,11 @@ from eruca.contract.errors import (
     error_of_problem,
     every_error,
 )
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import Exchange
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.routes.router import Router
+from eruca_chassis.running.settings import ServiceSettings
 from support.hot_routes import Hot, hot_router
 from support.services import client_of, raw_connection, serving
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from eruca_broker.store.files.checkpoint import read_checkpoint
-from eruca_chassis.serving import START_EXIT_CODE
+from eruca_chassis.running.serving import START_EXIT_CODE
 from support.answers import check_answers
 from support.disks import free_size, small_disk
 from support.forked import forked_broker, forked_to_the_end

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from eruca_broker.store.files.checkpoint import read_checkpoint
-from eruca_chassis.serving import START_EXIT_CODE
+from eruca_chassis.running.serving import START_EXIT_CODE
 from support.answers import check_answers
 from support.forked import forked_broker, forked_to_the_end
 from support.log_model import LogModel, read_log

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.settings import ServiceSettings
 from eruca_deploy.plan import MODULES
 from support.containerfile import Stage, is_in_context, stages
 from support.documents import ROOT

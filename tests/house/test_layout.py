@@ -36,8 +36,8 @@ CATCHES_ALL = {  # the outermost frames, which log with context and count
     "services/chassis/src/eruca_chassis/app.py",
     "services/chassis/src/eruca_chassis/connections/exchange.py",
     "services/chassis/src/eruca_chassis/loops.py",
-    "services/chassis/src/eruca_chassis/serving.py",  # a farewell's; the stop goes on
-    "services/chassis/src/eruca_chassis/otel.py",  # around another library; the write goes on
+    "services/chassis/src/eruca_chassis/running/serving.py",  # a farewell's; the stop goes on
+    "services/chassis/src/eruca_chassis/spans/otel.py",  # around another library; the write goes on
     "services/query/src/eruca_query/exports/workers/worker.py",  # a step's; the service receives it
 }
 

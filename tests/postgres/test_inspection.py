@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, create_engine, text
 
-from eruca_chassis.checking import Finding
+from eruca_chassis.running.checking import Finding
 from eruca_postgres.inspection import findings
 from eruca_postgres.migrations import upgrade
 from eruca_query.settings import QuerySettings

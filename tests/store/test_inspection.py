@@ -9,8 +9,8 @@ import pytest
 
 from eruca_broker.inspection import findings
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.checking import Finding
-from eruca_chassis.file_lock import FileLock
+from eruca_chassis.files.file_lock import FileLock
+from eruca_chassis.running.checking import Finding
 from support.message_stores import ORDERS, opened, send
 
 pytestmark = pytest.mark.anyio

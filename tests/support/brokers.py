@@ -36,7 +36,7 @@ from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
-from eruca_chassis.parts import Parts
+from eruca_chassis.routes.parts import Parts
 
 JSON = {"content-type": "application/json"}
 RECORDS = {"content-type": RECORDS_MEDIA_TYPE}

@@ -9,7 +9,7 @@ from functools import partial
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 

@@ -18,8 +18,8 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.exports import ExportPlan
 from eruca.contract.queries import Missing
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.command_line import run_program
-from eruca_chassis.serving import Server
+from eruca_chassis.running.command_line import run_program
+from eruca_chassis.running.serving import Server
 from eruca_query.exports import routes
 from eruca_query.exports.service import Exports, exports_of
 from eruca_query.settings import QuerySettings

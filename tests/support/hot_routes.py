@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.connections.exchange import Exchange
 from eruca_chassis.connections.hot import Step
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import PUBLIC
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
 
 
 def _expect_no_body(_exchange: Exchange) -> None:

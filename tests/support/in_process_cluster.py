@@ -14,7 +14,7 @@ from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.files.directory_lock import StoreLockedError, lock_directory
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
-from eruca_chassis.serving import Server
+from eruca_chassis.running.serving import Server
 from eruca_namesrv.app import create_app as create_namesrv_app
 from eruca_namesrv.name_server import NameServer
 from eruca_namesrv.settings import NamesrvSettings

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.listening import listen
-from eruca_chassis.serving import Server, serve
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.serving import Server, serve
+from eruca_chassis.running.settings import ServiceSettings
+from eruca_chassis.sockets.listening import listen
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.settings import ServiceSettings
 from eruca_console.settings import ConsoleSettings
 from eruca_controller.settings import ControllerSettings
 from eruca_deploy.plan import (

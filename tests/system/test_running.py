@@ -10,7 +10,7 @@ import httpx
 
 from eruca.contract.names import AUDIT_TOPIC, ORDERED_TOPICS_NAMESPACE
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.known_settings import CREDENTIAL_VARIABLES, known_settings
+from eruca_chassis.running.known_settings import CREDENTIAL_VARIABLES, known_settings
 from eruca_console.settings import ConsoleSettings
 from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.settings import NamesrvSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from eruca_broker.restoring import EXIT_CODE
-from eruca_chassis.serving import START_EXIT_CODE
+from eruca_chassis.running.serving import START_EXIT_CODE
 from support.forked import forked_broker, forked_to_the_end
 from support.processes import clean_environment
 from support.waiting import wait_until

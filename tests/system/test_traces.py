@@ -20,7 +20,7 @@ import eruca
 from eruca import otel
 from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.otel import OtelTracing
+from eruca_chassis.spans.otel import OtelTracing
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
 from support.otlp_collector import CollectedSpan, Collector, collecting
@@ -199,7 +199,7 @@ async def test_a_collector_that_is_away_holds_up_no_request_and_hardly_the_stop(
 async def test_a_silent_collector_holds_up_the_stop_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eruca_chassis.otel.CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("eruca_chassis.spans.otel.CLOSE_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and never answers
         monkeypatch.setenv(
             "OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -217,8 +217,8 @@ async def test_a_silent_collector_holds_up_the_stop_for_a_limited_time(
 @pytest.mark.parametrize(
     "broken",
     [
-        "eruca_chassis.otel.Link",
-        "eruca_chassis.otel.RequestSpan",
+        "eruca_chassis.spans.otel.Link",
+        "eruca_chassis.spans.otel.RequestSpan",
         "opentelemetry.sdk.trace.Span.update_name",
     ],
 )
@@ -314,7 +314,7 @@ def test_without_opentelemetry_no_service_starts_and_the_extra_is_named(tmp_path
 
 def test_without_the_setting_nothing_of_opentelemetrys_sdk_is_imported() -> None:
     code = (
-        "import sys, eruca_broker.app, eruca_chassis.serving; "
+        "import sys, eruca_broker.app, eruca_chassis.running.serving; "
         "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

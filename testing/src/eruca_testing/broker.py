@@ -36,8 +36,8 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.asgi import Receive, Scope, Send
 from eruca_chassis.clock import SystemClock
 from eruca_chassis.logging import logging_as_guest
-from eruca_chassis.parts import Parts
-from eruca_chassis.serving import EmbeddedServer, embedded
+from eruca_chassis.routes.parts import Parts
+from eruca_chassis.running.serving import EmbeddedServer, embedded
 from eruca_deploy.ports import free_ports
 from eruca_namesrv.app import create_app as create_namesrv_app
 from eruca_namesrv.name_server import NameServer

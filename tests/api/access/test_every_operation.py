@@ -17,9 +17,9 @@ from schemathesis.core import NotSet
 
 from eruca_broker.app import create_app as create_broker
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.admission.needs import RIGHT_MEMBER
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.needs import RIGHT_MEMBER
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.settings import ServiceSettings
 from eruca_console.app import create_app as create_console
 from eruca_console.settings import ConsoleSettings
 from eruca_controller.app import create_app as create_controller

@@ -14,8 +14,8 @@ import pytest
 from eruca.contract.errors import StoreFailedError
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca_chassis.admission.budget import RESERVE_SIZE
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.budget import RESERVE_SIZE
 from support.brokers import JSON, RECORDS, batch, broker_of, client_of, open_broker, record
 from support.delivery_clients import DeliveryClient, texts
 from support.members import joined

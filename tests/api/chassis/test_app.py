@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict
 from structlog.testing import capture_logs
 
 from eruca.contract.errors import ConflictError, OverloadedError
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.needs import PUBLIC
 from eruca_chassis.requests.validation import ERROR_COUNT_MAX
-from eruca_chassis.router import Router
+from eruca_chassis.routes.router import Router
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 from support.services import client_of

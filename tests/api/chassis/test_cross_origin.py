@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from eruca_chassis.admission.cross_origin import CrossOrigin, origins_of
+from eruca_chassis.admission.hosts import AllowedHosts
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
-from eruca_chassis.cross_origin import CrossOrigin, origins_of
 from eruca_chassis.guard import Guard
-from eruca_chassis.hosts import AllowedHosts
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.routes.router import Router
+from eruca_chassis.running.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 from support.services import client_of, serving

@@ -15,15 +15,15 @@ from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from eruca.contract.errors import ConflictError
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import PUBLIC, Needs
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.hot import HotRoutes
-from eruca_chassis.direct_reads import Leaving
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import PUBLIC, Needs
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.entity_tags import is_known, known_tags, tagged_answer
-from eruca_chassis.router import Router
+from eruca_chassis.routes.direct_reads import Leaving
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio

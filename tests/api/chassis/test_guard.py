@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.routes.router import Router
+from eruca_chassis.running.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 from support.services import raw_connection, serving

@@ -13,13 +13,13 @@ from fastapi.routing import iter_route_contexts
 from msgspec import Struct
 
 from eruca.contract.errors import ConflictError
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_json, in_octets
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import PUBLIC
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
 from support.budgets import ManualBudget
 from support.services import client_of
 

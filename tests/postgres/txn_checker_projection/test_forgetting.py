@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from eruca_chassis.held import HeldPlaces
+from eruca_chassis.admission.held import HeldPlaces
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import begin_forgetting, being_forgotten
 from eruca_txn_checker.checking.producers import Producers

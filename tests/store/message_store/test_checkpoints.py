@@ -10,7 +10,7 @@ import pytest
 
 from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_broker.store.message_store import MessageStore
-from eruca_chassis.flushing import FlushError
+from eruca_chassis.files.flushing import FlushError
 from support.message_stores import BOTH_MODES, ORDERS, bodies, found_by_key, is_of, opened, send
 from support.stores import batch
 

@@ -15,7 +15,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode
 from eruca_broker.store.writing.traced_writer import MARKS_MAX, TracedWriter
 from eruca_broker.store.writing.writer import Writer
-from eruca_chassis.tracing import LINKS_MAX, Linked
+from eruca_chassis.spans.tracing import LINKS_MAX, Linked
 from support.message_stores import BOTH_MODES, ORDERS, Flushes, opened, refuse, send
 from support.patience import PATIENCE_SECONDS
 from support.stores import batch, small_settings

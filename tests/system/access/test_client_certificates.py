@@ -19,8 +19,8 @@ import eruca
 from eruca.contract.errors import ErucaError, NoLiveBrokerError, UnauthenticatedError
 from eruca_broker.app import create_app as create_broker
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.serving import embedded
-from eruca_chassis.settings import SettingsError
+from eruca_chassis.running.serving import embedded
+from eruca_chassis.running.settings import SettingsError
 from eruca_namesrv.app import create_app
 from eruca_namesrv.settings import NamesrvSettings
 from support.authority import Authority, Pair

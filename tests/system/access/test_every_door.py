@@ -14,7 +14,7 @@ import pytest
 
 from eruca_broker.app import create_app as create_broker
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.needs import RIGHT_MEMBER
+from eruca_chassis.admission.needs import RIGHT_MEMBER
 from eruca_controller.app import create_app as create_controller
 from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.app import create_app as create_namesrv

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from eruca_chassis.needs import RIGHT_MEMBER
+from eruca_chassis.admission.needs import RIGHT_MEMBER
 from support.closed_brokers import OWNER, PRODUCES, SHOP, Broker, answer_of, broker_with
 from support.openapi_documents import kept_document
 from support.rules import basic, key_of, write_rules

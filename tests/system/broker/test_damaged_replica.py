@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from eruca_chassis.serving import START_EXIT_CODE
+from eruca_chassis.running.serving import START_EXIT_CODE
 from support.broker_groups import GroupOfProcesses, group_of
 from support.forked import forked_to_the_end
 from support.waiting import wait_until

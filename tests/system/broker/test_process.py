@@ -22,8 +22,8 @@ import pytest
 import eruca
 from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
-from eruca_chassis.command_line import SETTINGS_EXIT_CODE
-from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
+from eruca_chassis.running.command_line import SETTINGS_EXIT_CODE
+from eruca_chassis.running.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from eruca_deploy.ports import free_ports
 from support.forked import forked, forked_to_the_end
 from support.patience import PATIENCE_SECONDS

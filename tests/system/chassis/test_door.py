@@ -10,14 +10,14 @@ import httpx
 import pytest
 
 from eruca.contract.errors import ConflictError, ErucaError, NotFoundError, NotReadyError
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import Header
 from eruca_chassis.connections.exchange import JSON_OK, Exchange
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
-from eruca_chassis.serving import embedded
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.routes.router import Router
+from eruca_chassis.running.serving import embedded
+from eruca_chassis.running.settings import ServiceSettings
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio

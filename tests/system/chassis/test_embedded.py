@@ -14,11 +14,11 @@ import httpx
 import pytest
 import uvloop
 
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
-from eruca_chassis.serving import EmbeddedServer, embedded
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.routes.router import Router
+from eruca_chassis.running.serving import EmbeddedServer, embedded
+from eruca_chassis.running.settings import ServiceSettings
 from eruca_chassis.start import StartError
 from support.patience import PATIENCE_SECONDS
 

@@ -11,7 +11,7 @@ import pytest
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.healthcheck import main
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.settings import ServiceSettings
 from support.authority import Authority, Pair
 from support.services import serving
 

@@ -11,13 +11,13 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.lending import chunk_of, lender_of
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
-from eruca_chassis.serving import Server
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.routes.router import Router
+from eruca_chassis.running.serving import Server
+from eruca_chassis.running.settings import ServiceSettings
 from support.services import raw_connection, serving
 from support.waiting import until
 

@@ -9,7 +9,7 @@ import sys
 import httpx
 import pytest
 
-from eruca_chassis.serving import INTERRUPTED_EXIT_CODE, LISTEN_EXIT_CODE, START_EXIT_CODE
+from eruca_chassis.running.serving import INTERRUPTED_EXIT_CODE, LISTEN_EXIT_CODE, START_EXIT_CODE
 from support.patience import PATIENCE_SECONDS
 from support.processes import clean_environment
 
@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 import asyncio, sys
 from pydantic_settings import SettingsConfigDict
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.command_line import run_program
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.command_line import run_program
+from eruca_chassis.running.settings import ServiceSettings
 from eruca_chassis.start import StartError
 
 class Settings(ServiceSettings):

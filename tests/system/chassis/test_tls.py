@@ -17,16 +17,16 @@ from prometheus_client import generate_latest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections import entrance, tls_door
 from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange
 from eruca_chassis.connections.lending import chunk_of, lender_of
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
-from eruca_chassis.serving import Server
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.routes.router import Router
+from eruca_chassis.running.serving import Server
+from eruca_chassis.running.settings import ServiceSettings
+from eruca_chassis.sockets.tls import ServerTls
 from eruca_chassis.start import StartError
-from eruca_chassis.tls import ServerTls
 from support.authority import Authority, Pair
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router

@@ -15,9 +15,9 @@ import pytest
 from eruca_broker.settings import BrokerSettings
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import AnswerHead, Exchange
-from eruca_chassis.serving import embedded
-from eruca_chassis.settings import ServiceSettings, SettingsError
-from eruca_chassis.unix_sockets import listen_at
+from eruca_chassis.running.serving import embedded
+from eruca_chassis.running.settings import ServiceSettings, SettingsError
+from eruca_chassis.sockets.unix_sockets import listen_at
 from support.hot_routes import Hot, hot_router
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from eruca_chassis.command_line import SETTINGS_EXIT_CODE
-from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
+from eruca_chassis.running.command_line import SETTINGS_EXIT_CODE
+from eruca_chassis.running.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from support.forked import forked, forked_to_the_end
 from support.processes import run_to_the_end, running
 

@@ -10,8 +10,8 @@ import pytest
 from eruca.contract.errors import UnauthenticatedError
 from eruca_access.gate import LAST_USE_SECONDS, PolicyGate
 from eruca_access.sources import FileSource
-from eruca_chassis.gate import Asked
-from eruca_chassis.needs import KNOWN
+from eruca_chassis.admission.gate import Asked
+from eruca_chassis.admission.needs import KNOWN
 from support.rules import key_of, write_rules
 
 ANN, BEN = "user:ann", "user:ben"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca_broker.settings import BrokerSettings, advertised_urls, split_hours
-from eruca_chassis.settings import SettingsError
+from eruca_chassis.running.settings import SettingsError
 
 
 @pytest.mark.parametrize(

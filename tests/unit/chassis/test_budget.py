@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.errors import OverloadedError
-from eruca_chassis.budget import RESERVE_SIZE, Budget, client_max_of, client_of
+from eruca_chassis.admission.budget import RESERVE_SIZE, Budget, client_max_of, client_of
 
 
 def test_what_fits_is_taken_and_what_is_given_back_fits_again() -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from eruca_chassis.certificates import certificate_of, forwarded_certificate
+from eruca_chassis.admission.certificates import certificate_of, forwarded_certificate
 from support.authority import Authority
 
 

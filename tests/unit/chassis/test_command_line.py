@@ -16,9 +16,9 @@ import pytest
 
 from eruca.services.http import credentials_of
 from eruca_broker.settings import BrokerSettings
-from eruca_chassis.command_line import SETTINGS_EXIT_CODE, Act, help_text, run_program
-from eruca_chassis.known_settings import CREDENTIAL_VARIABLES, known_settings
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.command_line import SETTINGS_EXIT_CODE, Act, help_text, run_program
+from eruca_chassis.running.known_settings import CREDENTIAL_VARIABLES, known_settings
+from eruca_chassis.running.settings import ServiceSettings
 from eruca_console.settings import ConsoleSettings
 from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.settings import NamesrvSettings

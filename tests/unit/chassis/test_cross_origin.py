@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca_chassis.cross_origin import origin_of, origins_of
+from eruca_chassis.admission.cross_origin import origin_of, origins_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from eruca_chassis.directories import make_directory, sync_directory, tighten
+from eruca_chassis.files.directories import make_directory, sync_directory, tighten
 
 
 def test_a_directory_is_made_with_what_is_missing_above_it(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from eruca.contract.errors import OverloadedError
+from eruca_chassis.admission.held import WAKE_COUNT_MAX, HeldPlace, HeldPlaces, Release, Waking
 from eruca_chassis.asgi import Message
-from eruca_chassis.held import WAKE_COUNT_MAX, HeldPlace, HeldPlaces, Release, Waking
 
 pytestmark = pytest.mark.anyio
 LONG = 60.0  # seconds; no test waits that long

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.errors import RequestError, UnknownHostError
-from eruca_chassis import hosts
-from eruca_chassis.hosts import AllowedHosts, hosts_of
+from eruca_chassis.admission import hosts
+from eruca_chassis.admission.hosts import AllowedHosts, hosts_of
 
 NAMES = ("broker-a", "Events.example.com", "*.inside.example.com.")
 

@@ -9,8 +9,15 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from eruca_chassis import listening
-from eruca_chassis.listening import Address, addresses_of, bare_host, listen, reached_at, url_of
+from eruca_chassis.sockets import listening
+from eruca_chassis.sockets.listening import (
+    Address,
+    addresses_of,
+    bare_host,
+    listen,
+    reached_at,
+    url_of,
+)
 
 BACKLOG = 8
 

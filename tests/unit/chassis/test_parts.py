@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 import pytest
 
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.parts import Part, Parts
-from eruca_chassis.router import Router
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.routes.parts import Part, Parts
+from eruca_chassis.routes.router import Router
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,11 @@ import sys
 
 import pytest
 
-from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory, raise_file_limit
+from eruca_chassis.running.process import (
+    freeze_start_up_objects,
+    keep_freed_memory,
+    raise_file_limit,
+)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator is meant")

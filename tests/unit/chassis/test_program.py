@@ -14,12 +14,12 @@ from support.clean_root import why_not
 
 _START = """
 import gc, json, sys
-from eruca_chassis.program import quick_imports
+from eruca_chassis.running.program import quick_imports
 
 with quick_imports():
     from {service}.app import create_app
     from {service}.settings import {settings}
-    import eruca_chassis.serving
+    import eruca_chassis.running.serving
 
 app = create_app({settings}.model_construct())
 from eruca.contract.topics import TopicConfig
@@ -76,7 +76,7 @@ def test_the_first_process_of_a_container_can_be_stopped_while_it_starts() -> No
         pytest.skip(reason)
     program = (
         "import os, signal\n"
-        "from eruca_chassis.program import quick_imports\n"
+        "from eruca_chassis.running.program import quick_imports\n"
         "assert os.getpid() == 1\n"
         "with quick_imports():\n"
         "    os.kill(1, signal.SIGTERM)\n"
@@ -103,8 +103,8 @@ def test_the_first_process_of_a_container_can_be_stopped_while_it_starts() -> No
 def test_ctrl_c_before_a_service_serves_ends_it_without_a_traceback(program: str) -> None:
     text = (
         "import signal\n"
-        "from eruca_chassis.program import quick_imports\n"
-        "from eruca_chassis.command_line import run_program\n"
+        "from eruca_chassis.running.program import quick_imports\n"
+        "from eruca_chassis.running.command_line import run_program\n"
         "from eruca_namesrv.app import create_app as app\n"
         "from eruca_namesrv.settings import NamesrvSettings as Settings\n"
         # A shell's job in the background ignores it.

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 
 from eruca.contract.errors import ConflictError, ErucaError, NotMasterError, TooLargeError
+from eruca_chassis.admission.budget import Budget
+from eruca_chassis.admission.renaming import RENAMED_BODY_SIZE_MAX, Renaming
 from eruca_chassis.asgi import Handler, Message, Scope, send_answer, send_problem
-from eruca_chassis.budget import Budget
-from eruca_chassis.renaming import RENAMED_BODY_SIZE_MAX, Renaming
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from eruca_chassis.service_manager import SOCKET_VARIABLE, notify_started, notify_stopping
+from eruca_chassis.running.service_manager import SOCKET_VARIABLE, notify_started, notify_stopping
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from eruca_chassis.settings import (
+from eruca_chassis.running.settings import (
     ServiceSettings,
     SettingsError,
     at_least,

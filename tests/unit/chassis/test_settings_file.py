@@ -9,8 +9,8 @@ import pytest
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from eruca_chassis.settings import ServiceSettings, SettingsError
-from eruca_chassis.settings_file import set_from_file
+from eruca_chassis.running.settings import ServiceSettings, SettingsError
+from eruca_chassis.running.settings_file import set_from_file
 
 
 class ThingSettings(ServiceSettings):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca_chassis.whole_files import replace_files
+from eruca_chassis.files.whole_files import replace_files
 from support.limits import file_size_limit
 
 

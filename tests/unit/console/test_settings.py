@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca_chassis.settings import SettingsError
+from eruca_chassis.running.settings import SettingsError
 from eruca_console.settings import ConsoleSettings
 from support.rules import write_rules
 

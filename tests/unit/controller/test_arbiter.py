@@ -14,7 +14,7 @@ from eruca.contract.errors import (
     BrokerGroupNotFoundError,
     PreconditionFailedError,
 )
-from eruca_chassis.held import HeldPlaces
+from eruca_chassis.admission.held import HeldPlaces
 from eruca_controller.arbiter import Arbiter
 from eruca_controller.core.conditions import Condition
 from eruca_controller.core.rows import GroupRow

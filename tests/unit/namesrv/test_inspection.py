@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca_chassis.checking import Finding
+from eruca_chassis.running.checking import Finding
 from eruca_namesrv.inspection import findings
 from eruca_namesrv.settings import NamesrvSettings
 

@@ -104,7 +104,7 @@ async def test_a_client_that_leaves_does_not_part_the_table_from_its_file(
         is_writing.set()
         assert may_end.wait(60)
 
-    monkeypatch.setattr("eruca_chassis.whole_files.os.fsync", slow_fsync)
+    monkeypatch.setattr("eruca_chassis.files.whole_files.os.fsync", slow_fsync)
     putting = asyncio.create_task(table.put("ns", "k", "v"))
     assert await asyncio.to_thread(is_writing.wait, 60)
 

@@ -11,8 +11,8 @@ import pytest
 from eruca.contract.queries import Timeline
 from eruca_access.gate import PolicyGate
 from eruca_access.sources import FileSource
-from eruca_chassis.gate import Access, Asked, admit
-from eruca_chassis.needs import KNOWN
+from eruca_chassis.admission.gate import Access, Asked, admit
+from eruca_chassis.admission.needs import KNOWN
 from eruca_query.api import examples
 from eruca_query.api.rights import visible_timeline
 from support.rules import bearer, write_rules

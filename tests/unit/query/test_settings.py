@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca_chassis.settings import SettingsError
+from eruca_chassis.running.settings import SettingsError
 from eruca_query.settings import QuerySettings
 
 

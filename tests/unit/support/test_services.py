@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.settings import ServiceSettings
 from support.services import serving
 
 

@@ -12,10 +12,10 @@ from eruca.contract.errors import ValidationError
 from eruca.contract.policies import AccessStatus
 from eruca_access.gate import PolicyGate
 from eruca_access.needs import on_cluster, to
+from eruca_chassis.admission.gate import CallersAccess, address_of
+from eruca_chassis.admission.needs import KNOWN
 from eruca_chassis.documents.openapi import answer
-from eruca_chassis.gate import CallersAccess, address_of
-from eruca_chassis.needs import KNOWN
-from eruca_chassis.router import Router
+from eruca_chassis.routes.router import Router
 
 _QUESTION: Final = {
     "principal": "user:checkout",

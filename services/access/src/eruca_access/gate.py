@@ -44,9 +44,9 @@ from eruca_access.audit.trail import AuditTrail, is_act
 from eruca_access.quotas import QuotaBook
 from eruca_access.sources import PolicySource, Sourced
 from eruca_access.tokens import INVALID, TOKEN_SIZE_MAX, TokenHolder, Tokens
-from eruca_chassis.certificates import ClientCertificate
-from eruca_chassis.gate import Act, Asked, Caller, Quota, Refusal
-from eruca_chassis.needs import Demand
+from eruca_chassis.admission.certificates import ClientCertificate
+from eruca_chassis.admission.gate import Act, Asked, Caller, Quota, Refusal
+from eruca_chassis.admission.needs import Demand
 
 if TYPE_CHECKING:
     from eruca_access.namespaces.naming import RequestNaming
@@ -86,7 +86,7 @@ class CertificateHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A decision about one demand; see :class:`eruca_chassis.gate.Verdict`."""
+    """A decision about one demand; see :class:`eruca_chassis.admission.gate.Verdict`."""
 
     error: ErucaError | None
     good_until: float = _FOREVER

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from eruca.contract.access import PolicyDocument
-from eruca_chassis.whole_files import replace_file
+from eruca_chassis.files.whole_files import replace_file
 
 
 class DamagedPolicyError(Exception):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from eruca.contract.access import ResourceKind, Right
-from eruca_chassis.needs import ONLY, Demand, Needs, On, Place
+from eruca_chassis.admission.needs import ONLY, Demand, Needs, On, Place
 
 ANY_RIGHT: Final = tuple(Right)
 ACT_RIGHTS: Final = (Right.ADMINISTER,)

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from eruca.contract.access import QUOTA_NAMES
 from eruca.contract.errors import QuotaExceededError
 from eruca.core.access.quotas import Quotas
-from eruca_chassis.gate import Connection
+from eruca_chassis.admission.gate import Connection
 
 BURST_SECONDS: Final = 1.0  # that a bucket holds; shorter than a client notices
 RETRY_SECONDS: Final = 1.0  # for limits that are no rates: about the time of a request

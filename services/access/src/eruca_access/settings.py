@@ -10,7 +10,7 @@ from eruca.services.http import HttpTransport, credentials_of, http1_transport
 from eruca_access.following import FollowingSource
 from eruca_access.gate import PolicyGate
 from eruca_access.sources import FileSource, PolicySource
-from eruca_chassis.settings import ServiceSettings, split_urls
+from eruca_chassis.running.settings import ServiceSettings, split_urls
 from eruca_chassis.start import StartError
 
 

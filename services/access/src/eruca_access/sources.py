@@ -20,7 +20,7 @@ from eruca.contract.access import PolicyDocument
 from eruca.contract.errors import NotReadyError
 from eruca.core.access.policy_text import InvalidPolicyError
 from eruca_access.policy_file import read_policy
-from eruca_chassis.file_states import FileState, state_of
+from eruca_chassis.files.file_states import FileState, state_of
 
 _HASH_SIZE: Final = 16  # hex digits: 64 bits
 SourceKind = Literal["file", "controller"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from eruca_chassis.program import quick_imports
+from eruca_chassis.running.program import quick_imports
 
 if TYPE_CHECKING:
     from eruca_broker.settings import BrokerSettings
-    from eruca_chassis.checking import Finding
+    from eruca_chassis.running.checking import Finding
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     with quick_imports():
         from eruca_broker.app import create_app
         from eruca_broker.settings import BrokerSettings
-        from eruca_chassis.command_line import Act, run_program
+        from eruca_chassis.running.command_line import Act, run_program
     run_program(
         BrokerSettings,
         create_app,

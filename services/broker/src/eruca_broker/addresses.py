@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from eruca.contract.records import Host
 from eruca_broker.settings import BrokerSettings, advertised_urls
-from eruca_chassis.listening import Address, reached_at, url_of
+from eruca_chassis.sockets.listening import Address, reached_at, url_of
 from eruca_chassis.start import StartError
 
 

@@ -16,9 +16,9 @@ from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_broker.store.files.directory_lock import LOCK_NAME
 from eruca_broker.store.identity import WrongReplicaError, read_mark, stored_identity
 from eruca_broker.store.log.commit_log import CorruptLogError, checked_files
-from eruca_chassis.checking import Finding, directory_finding
 from eruca_chassis.counts import counted
-from eruca_chassis.file_lock import FileLock
+from eruca_chassis.files.file_lock import FileLock
+from eruca_chassis.running.checking import Finding, directory_finding
 
 _STORE: Final = "store"
 _FIX: Final = "let the broker's user read and write everything in it"

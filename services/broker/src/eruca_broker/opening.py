@@ -21,8 +21,8 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.recovery.cut import DamagedCutError, InvalidCutError
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import Clock
+from eruca_chassis.spans.tracing import Tracing
 from eruca_chassis.start import StartError
-from eruca_chassis.tracing import Tracing
 
 UNFINISHED_RESTORE: Final = "commitlog.unfinished"  # what a restore is writing
 _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time

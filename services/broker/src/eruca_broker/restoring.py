@@ -19,7 +19,7 @@ from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.files.directory_lock import StoreLockedError
 from eruca_broker.store.tiering.restoring import Request, Restored, Told, restore
 from eruca_chassis.counts import counted
-from eruca_chassis.directories import keep_private
+from eruca_chassis.files.directories import keep_private
 from eruca_chassis.progress import ProgressLine
 from eruca_chassis.start import StartError
 

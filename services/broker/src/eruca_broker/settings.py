@@ -21,7 +21,7 @@ from eruca.contract.limits import (
 )
 from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
-from eruca_chassis.settings import ServiceSettings, at_least, checked_segment, checked_urls
+from eruca_chassis.running.settings import ServiceSettings, at_least, checked_segment, checked_urls
 
 _HOUR: Final = re.compile(r"[01]?[0-9]|2[0-3]")
 COLD_RATE_MIN: Final = 1024 * 1024  # bytes a second: the largest pull waits for seconds

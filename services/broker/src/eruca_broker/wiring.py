@@ -95,13 +95,13 @@ from eruca_broker.store.scrub import Scrub
 from eruca_broker.store.tiering.copying import TierCopies
 from eruca_broker.store.tiering.scrub import TierScrub
 from eruca_broker.store.tiering.tiering import Tiering, TierSettings
+from eruca_chassis.admission.budget import Budget, client_max_of
+from eruca_chassis.admission.held import HeldPlaces
 from eruca_chassis.app import FILES_NEEDED, ServiceApp
-from eruca_chassis.budget import Budget, client_max_of
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
-from eruca_chassis.parts import Parts
-from eruca_chassis.settings import split_urls
+from eruca_chassis.routes.parts import Parts
+from eruca_chassis.running.settings import split_urls
 from eruca_chassis.versions import version_of
 
 _SHOWN_MAX: Final = 10  # topics that one log line names

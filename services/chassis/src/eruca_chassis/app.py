@@ -6,8 +6,8 @@ under the request's id and answered with 500 and that id, and nothing else.
 
 A request takes one of two paths. *Hot* routes are exchanges (:mod:`.connections.exchange`), which
 connections answer without coming here if they can. For them nothing is prepared in advance. Most
-ordinary GET routes take the same path (:mod:`.direct_reads`). All other requests go through
-FastAPI, with their id in the answer and in every log line.
+ordinary GET routes take the same path (:mod:`eruca_chassis.routes.direct_reads`). All other
+requests go through FastAPI, with their id in the answer and in every log line.
 """
 
 from __future__ import annotations
@@ -36,6 +36,29 @@ from eruca.contract.errors import (
     OverloadedError,
     error_of_problem,
 )
+from eruca_chassis.admission.budget import (
+    Budget,
+    client_max_of,
+    client_of,
+    give_shared,
+    take_shared,
+)
+from eruca_chassis.admission.cross_origin import is_preflight, send_preflight, sender_with_grant
+from eruca_chassis.admission.gate import (
+    ACCESS_KEY,
+    CERTIFICATE_KEY,
+    CONNECTION_KEY,
+    OPEN,
+    Access,
+    AccessMetrics,
+    Asked,
+    Gate,
+    address_of,
+    admit,
+)
+from eruca_chassis.admission.needs import PUBLIC
+from eruca_chassis.admission.renaming import Renaming
+from eruca_chassis.admission.under_way import UnderWay
 from eruca_chassis.asgi import (
     BODILESS,
     REQUEST_ID_HEADER,
@@ -57,35 +80,14 @@ from eruca_chassis.asgi import (
     send_problem,
     target_said,
 )
-from eruca_chassis.budget import Budget, client_max_of, client_of, give_shared, take_shared
 from eruca_chassis.connections.asgi_exchange import run_exchange
 from eruca_chassis.connections.exchange import defect
 from eruca_chassis.connections.hot import HotRoute, HotRoutes, unopened
-from eruca_chassis.cross_origin import is_preflight, send_preflight, sender_with_grant
-from eruca_chassis.direct_reads import BodyRule, direct_reads
 from eruca_chassis.documents.openapi import finish
 from eruca_chassis.explorer.routes import FRONT, ListServices, explorer_router
-from eruca_chassis.gate import (
-    ACCESS_KEY,
-    CERTIFICATE_KEY,
-    CONNECTION_KEY,
-    OPEN,
-    Access,
-    AccessMetrics,
-    Asked,
-    Gate,
-    address_of,
-    admit,
-)
 from eruca_chassis.guard import Guard
-from eruca_chassis.hot_router import HotRouter
-from eruca_chassis.listening import Address
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.operations import TAG, operations_router
-from eruca_chassis.parts import Parts, declared_parts
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
-from eruca_chassis.renaming import Renaming
 from eruca_chassis.requests.negotiation import check_not_encoded
 from eruca_chassis.requests.targets import (
     check_path,
@@ -94,9 +96,13 @@ from eruca_chassis.requests.targets import (
     has_escaped_slash,
 )
 from eruca_chassis.requests.validation import error_of_faults, unreadable_body
-from eruca_chassis.router import OPERATION, id_of, needs_of
-from eruca_chassis.tracing import Tracing
-from eruca_chassis.under_way import UnderWay
+from eruca_chassis.routes.direct_reads import BodyRule, direct_reads
+from eruca_chassis.routes.hot_router import HotRouter
+from eruca_chassis.routes.operations import TAG, operations_router
+from eruca_chassis.routes.parts import Parts, declared_parts
+from eruca_chassis.routes.router import OPERATION, id_of, needs_of
+from eruca_chassis.sockets.listening import Address
+from eruca_chassis.spans.tracing import Tracing
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 

@@ -7,8 +7,8 @@ Both paths of a request pass it. A connection asks it about each parsed head
 
 It decides, in this order:
 
-1. by its ``Host``, whether the request is for this service (:mod:`.hosts`);
-2. whether a page of another site may make it (:mod:`.cross_origin`);
+1. by its ``Host``, whether the request is for this service (:mod:`eruca_chassis.admission.hosts`);
+2. whether a page of another site may make it (:mod:`eruca_chassis.admission.cross_origin`);
 3. whether its path and query are well-formed (:mod:`.requests.targets`).
 """
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eruca_chassis.cross_origin import CrossOrigin
-from eruca_chassis.hosts import AllowedHosts
+from eruca_chassis.admission.cross_origin import CrossOrigin
+from eruca_chassis.admission.hosts import AllowedHosts
 from eruca_chassis.requests.targets import check_path, check_query
 
 

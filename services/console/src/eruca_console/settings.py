@@ -13,7 +13,7 @@ from pydantic_settings import SettingsConfigDict
 from eruca.contract.issuers import IssuerUrl
 from eruca.contract.urls import checked_url
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, NETWORK_DEFAULT
-from eruca_chassis.settings import ServiceSettings, checked_urls, split_urls
+from eruca_chassis.running.settings import ServiceSettings, checked_urls, split_urls
 from eruca_console.core.code_client import CodeClient
 
 _OWN_CREDENTIALS: Final = (

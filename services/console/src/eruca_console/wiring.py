@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from eruca_access.reporting import at_name_servers, reporting_audit
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.settings import split_urls
+from eruca_chassis.running.settings import split_urls
 from eruca_console.metrics import ConsoleMetrics
 from eruca_console.sessions.callers import Callers
 from eruca_console.sessions.cookies import SessionCookie

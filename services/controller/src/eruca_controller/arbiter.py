@@ -23,9 +23,9 @@ from eruca.contract.errors import (
     OverloadedError,
     PreconditionFailedError,
 )
+from eruca_chassis.admission.held import HeldPlaces, Release
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlaces, Release
 from eruca_controller.core.conditions import Condition
 from eruca_controller.core.rows import (
     GroupRow,

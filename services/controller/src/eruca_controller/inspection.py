@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from eruca.contract.errors import ErucaError
-from eruca_chassis.checking import Finding, directory_finding
 from eruca_chassis.counts import counted
+from eruca_chassis.running.checking import Finding, directory_finding
 from eruca_chassis.start import StartError
 from eruca_controller.settings import ControllerSettings
 from eruca_controller.wiring import MIGRATIONS, other_stores

@@ -30,9 +30,9 @@ from eruca.core.access.differences import differences
 from eruca.core.access.policy import Policy
 from eruca_access.kept_policy import KeptPolicy
 from eruca_access.kept_source import OlderPolicyError, OwnSource
+from eruca_chassis.admission.held import HeldPlace, HeldPlaces, Release, Waking
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlace, HeldPlaces, Release, Waking
 from eruca_chassis.loops import BackgroundLoop
 from eruca_controller.core.conditions import Condition
 from eruca_controller.core.policies import PolicyRow, is_result_of, next_row

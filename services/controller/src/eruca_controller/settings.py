@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from eruca_chassis.settings import checked_urls, split_urls
+from eruca_chassis.running.settings import checked_urls, split_urls
 from eruca_postgres.settings import AnnouncedSettings
 
 StoreKind = Literal["postgres", "etcd", "kubernetes", "file"]

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from eruca.contract.errors import ArbiterUnavailableError
-from eruca_chassis.held import HeldPlace, Waking
+from eruca_chassis.admission.held import HeldPlace, Waking
 from eruca_chassis.loops import BackgroundLoop
 from eruca_controller.store.seam import GroupStore
 

@@ -20,11 +20,11 @@ from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca.services.http import ANONYMOUS, http1_transport
 from eruca_access.kept_source import OwnSource
 from eruca_access.reporting import at_name_servers, reporting_audit
+from eruca_chassis.admission.held import HeldPlaces
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlaces
-from eruca_chassis.listening import reached_at, url_of
-from eruca_chassis.settings import split_urls
+from eruca_chassis.running.settings import split_urls
+from eruca_chassis.sockets.listening import reached_at, url_of
 from eruca_chassis.start import StartError
 from eruca_controller.api.metrics import ControllerMetrics
 from eruca_controller.arbiter import Arbiter

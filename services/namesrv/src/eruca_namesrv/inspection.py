@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from eruca_chassis.checking import Finding, directory_finding
 from eruca_chassis.counts import counted
+from eruca_chassis.running.checking import Finding, directory_finding
 from eruca_namesrv.kv import InvalidKvFileError, stored_table
 from eruca_namesrv.settings import NamesrvSettings
 

@@ -21,11 +21,11 @@ from typing import Final, Self, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from eruca.contract.errors import KeyNotFoundError, TooLargeError, UnavailableError
-from eruca_chassis.directories import make_directory
-from eruca_chassis.file_lock import FileLock, FileLockedError
+from eruca_chassis.files.directories import make_directory
+from eruca_chassis.files.file_lock import FileLock, FileLockedError
+from eruca_chassis.files.whole_files import replace_file
 from eruca_chassis.finishing import finished
 from eruca_chassis.start import StartError
-from eruca_chassis.whole_files import replace_file
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"  # topic → "broker-a:4;broker-b:4"
 

@@ -53,9 +53,9 @@ from eruca.contract.routes import (
     TopicRoute,
 )
 from eruca.contract.topics import TopicConfig
+from eruca_chassis.admission.held import HeldPlace, HeldPlaces, Release, Waking
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlace, HeldPlaces, Release, Waking
 from eruca_chassis.requests.entity_tags import is_known
 from eruca_namesrv.kv import ORDER_NAMESPACE, KvTable
 from eruca_namesrv.ordered_topics import OrderedTopics

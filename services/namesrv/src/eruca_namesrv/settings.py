@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from eruca.contract.limits import SETTLE_SECONDS_DEFAULT
-from eruca_chassis.settings import ServiceSettings, at_least
+from eruca_chassis.running.settings import ServiceSettings, at_least
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.@-]+")
 

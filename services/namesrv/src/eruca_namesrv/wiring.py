@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from eruca_access.reporting import masters_of, reporting_audit
+from eruca_chassis.admission.held import HeldPlaces
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
 from eruca_namesrv.api.metrics import NamesrvMetrics
 from eruca_namesrv.kv import KvTable

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from eruca_chassis.program import quick_imports
+from eruca_chassis.running.program import quick_imports
 
 LOOK_SECONDS: Final = 1.0  # between two checks that the server is alive
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection, create_engine, exc, inspect, pool, text
 
-from eruca_chassis.checking import Finding, directory_finding
+from eruca_chassis.running.checking import Finding, directory_finding
 from eruca_postgres.migrations import CONNECT_SECONDS, applied_to, fix_of, known_in
 from eruca_postgres.settings import DatabaseSettings
 

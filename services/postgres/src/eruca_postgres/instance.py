@@ -29,8 +29,8 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
-from eruca_chassis.listening import reached_at, url_of
 from eruca_chassis.loops import BackgroundLoop
+from eruca_chassis.sockets.listening import reached_at, url_of
 from eruca_postgres.announcing import Announcing
 from eruca_postgres.broker_shares import BrokerShares, WorkT
 from eruca_postgres.claims import ClaimKeeper

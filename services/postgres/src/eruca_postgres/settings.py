@@ -13,7 +13,12 @@ from pydantic import AfterValidator, Field, field_validator
 
 from eruca.contract.urls import checked_url
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, NETWORK_DEFAULT
-from eruca_chassis.settings import ServiceSettings, checked_segment, checked_urls, split_urls
+from eruca_chassis.running.settings import (
+    ServiceSettings,
+    checked_segment,
+    checked_urls,
+    split_urls,
+)
 
 DRIVER: Final = "postgresql+psycopg"
 _SCHEMES: Final = frozenset({"postgresql", "postgres", DRIVER})

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from eruca_chassis.program import quick_imports
+from eruca_chassis.running.program import quick_imports
 
 if TYPE_CHECKING:
-    from eruca_chassis.checking import Finding
+    from eruca_chassis.running.checking import Finding
     from eruca_query.settings import QuerySettings
 
 
 def main() -> None:
     """Do what the command line requests: serve, unless it requests something else."""
     with quick_imports():
-        from eruca_chassis.command_line import run_program
+        from eruca_chassis.running.command_line import run_program
         from eruca_query.app import create_app
         from eruca_query.settings import QuerySettings
     run_program(QuerySettings, create_app, name=lambda _: "query", inspect=_inspect)

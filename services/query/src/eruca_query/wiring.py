@@ -16,7 +16,7 @@ from eruca_access.reporting import at_name_servers, reporting_audit
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
-from eruca_chassis.settings import split_urls
+from eruca_chassis.running.settings import split_urls
 from eruca_postgres.instance import ServiceKind, instance_of
 from eruca_postgres.log_projector import LogProjector
 from eruca_query.api.metrics import QueryMetrics

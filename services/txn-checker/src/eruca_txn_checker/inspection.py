@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eruca_chassis.checking import Finding
+from eruca_chassis.running.checking import Finding
 from eruca_postgres import inspection
 from eruca_txn_checker.settings import TxnCheckerSettings
 from eruca_txn_checker.wiring import KIND

@@ -12,12 +12,12 @@ from typing import Final
 
 from eruca.contract.names import CHECKERS_NAMESPACE
 from eruca_access.reporting import at_name_servers, reporting_audit
+from eruca_chassis.admission.held import HeldPlaces
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
-from eruca_chassis.parts import Parts
-from eruca_chassis.settings import split_urls
+from eruca_chassis.routes.parts import Parts
+from eruca_chassis.running.settings import split_urls
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.instance import Instance, ServiceKind, instance_of
 from eruca_postgres.log_projector import LogProjector

@@ -179,7 +179,7 @@ async def test_the_order_of_a_topic_is_in_its_route_although_who_set_it_has_left
         assert may_end.wait(60)
 
     with monkeypatch.context() as patch:
-        patch.setattr("eruca_chassis.whole_files.os.fsync", slow_fsync)
+        patch.setattr("eruca_chassis.files.whole_files.os.fsync", slow_fsync)
         order = {"value": "broker-a:4"}
         putting = asyncio.create_task(client.put("/v1/kv/ORDER_TOPIC_CONFIG/flights", json=order))
         assert await asyncio.to_thread(is_writing.wait, 60)

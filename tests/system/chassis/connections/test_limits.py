@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 from structlog.testing import capture_logs
 
-from eruca_chassis.budget import RESERVE_SIZE
+from eruca_chassis.admission.budget import RESERVE_SIZE
 from eruca_chassis.connections import connection_watch
 from support.connection_things import (
     HELLO,

@@ -8,7 +8,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from eruca_chassis.budget import RESERVE_SIZE
+from eruca_chassis.admission.budget import RESERVE_SIZE
 from support.exchanges import (
     LATE,
     MIB,

@@ -14,8 +14,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from eruca.contract.errors import DiskFullError
+from eruca_chassis.admission.budget import RESERVE_SIZE, Budget
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.budget import RESERVE_SIZE, Budget
 from eruca_chassis.connections.connections import ServiceProtocol
 from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange, RequestHead
 from eruca_chassis.connections.gathered import (
@@ -27,9 +28,8 @@ from eruca_chassis.connections.gathered import (
     fail_together,
     give_back_together,
 )
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.serving import Server
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.running.serving import Server
 from support.exchanges import MIB, answer_of, settings
 from support.services import raw_connection, serving
 from support.waiting import until

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver
-from eruca_chassis.serving import Server
+from eruca_chassis.running.serving import Server
 from support.exchanges import (
     LARGE,
     LATE,

@@ -11,8 +11,8 @@ from eruca_access.audit.trail import WAITING_MAX, AuditTrail
 from eruca_access.gate import KeyHolder
 from eruca_access.needs import on_topic
 from eruca_access.reporting import AuditLoop
-from eruca_chassis.gate import Act, Asked, Refusal
-from eruca_chassis.needs import KNOWN
+from eruca_chassis.admission.gate import Act, Asked, Refusal
+from eruca_chassis.admission.needs import KNOWN
 from support.waiting import until
 
 ANN = KeyHolder("user:ann", "abcd")

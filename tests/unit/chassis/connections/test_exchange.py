@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from eruca.contract.errors import ConflictError, NotMasterError
+from eruca_chassis.admission.budget import RESERVE_SIZE
 from eruca_chassis.asgi import ClientGoneError
-from eruca_chassis.budget import RESERVE_SIZE
 from eruca_chassis.connections.exchange import (
     NO_CONTENT,
     Answer,

@@ -14,7 +14,7 @@ from eruca_chassis.connections.exchange import AnswerHead, Exchange, Found, Requ
 from eruca_chassis.connections.hot import HotRoute
 from eruca_chassis.connections.traced import TracedExchange, traced_exchange
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
-from eruca_chassis.otel import OtelTracing
+from eruca_chassis.spans.otel import OtelTracing
 
 pytestmark = pytest.mark.anyio
 

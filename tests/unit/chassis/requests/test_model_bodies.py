@@ -12,11 +12,11 @@ from fastapi import Body, Path
 from pydantic import Field
 
 from eruca.contract.fields import GroupName, Request
+from eruca_chassis.admission.needs import PUBLIC
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_OK, BodyLimit, Exchange
-from eruca_chassis.needs import PUBLIC
 from eruca_chassis.requests.model_bodies import ModelBody, PathValue
-from eruca_chassis.router import Router
+from eruca_chassis.routes.router import Router
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 

@@ -24,9 +24,9 @@ from eruca.contract.audit import AUDIT_EVENTS, AUDIT_TEXT_SIZE_MAX, AuditEvent, 
 from eruca.contract.errors import AccessError
 from eruca_access.audit.sampling import FirstUses, RefusalSampler
 from eruca_access.needs import ACT_RIGHTS
-from eruca_chassis.budget import client_of
-from eruca_chassis.gate import Act, Asked, Caller, Refusal
-from eruca_chassis.needs import Demand
+from eruca_chassis.admission.budget import client_of
+from eruca_chassis.admission.gate import Act, Asked, Caller, Refusal
+from eruca_chassis.admission.needs import Demand
 
 WAITING_MAX: Final = 4_096  # records, each about 2 KB of memory
 REPORT_OPERATION: Final = "reportAudit"  # how other services' records come; see _is_own

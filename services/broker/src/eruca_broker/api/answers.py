@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope
 from starlette.types import Send as StarletteSend
 
 from eruca_broker.api.bodies import InFlight
+from eruca_chassis.admission.budget import Budget, client_of
 from eruca_chassis.asgi import Header, Send
-from eruca_chassis.budget import Budget, client_of
 from eruca_chassis.connections.pieces import JOIN_SIZE_MAX, joined
 
 _HELD_SIZE_MAX: Final = 2 * JOIN_SIZE_MAX  # bytes that sending slices of the log copies at a time

@@ -15,10 +15,10 @@ from eruca_broker.api.examples import audit as examples
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.audit import AuditLog
+from eruca_chassis.admission.gate import CallersAccess
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/audit", tags=["audit"])
 

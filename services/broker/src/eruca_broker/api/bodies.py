@@ -17,7 +17,7 @@ import msgspec
 from eruca.contract.errors import MalformedBodyError, ValidationError
 from eruca.contract.messages import NewMessage, NewMessages
 from eruca.contract.transactions import NewTransaction, NewTransactions
-from eruca_chassis.budget import Budget
+from eruca_chassis.admission.budget import Budget
 from eruca_chassis.documents.schemas import Json, in_json, in_json_as
 from eruca_chassis.requests.json_members import check_members_once
 from eruca_chassis.requests.parameters import nearest_name

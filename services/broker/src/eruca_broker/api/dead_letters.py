@@ -29,14 +29,14 @@ from eruca_broker.api.parameters import PageCursor, PageLimit
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.dead_letters import DeadLetters, Stretch
 from eruca_broker.processors.replication.absence import Absence
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import found, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import found, in_path
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/groups", tags=["dead letters"])
 Group = Annotated[GroupName, Path()]

@@ -41,6 +41,7 @@ from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.admission.needs import in_body, in_path
 from eruca_chassis.app import BODY_SIZE_LIMIT_NAME
 from eruca_chassis.connections.exchange import (
     JSON_OK,
@@ -52,10 +53,9 @@ from eruca_chassis.connections.exchange import (
 )
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import in_body, in_path
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.model_bodies import ModelBody, PathValue
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.routes.parts import Part
 
 router = HotRouter(prefix="/v1/groups/{group}", tags=["deliveries"])
 Group = Annotated[GroupName, Path()]

@@ -26,12 +26,12 @@ from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.offsets import PositionsOfGroups
 from eruca_broker.processors.groups.past import PastOfGroups
 from eruca_broker.processors.replication.absence import Absence
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import in_body, in_path, in_query
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import in_body, in_path, in_query
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/groups/{group}", tags=["offsets"])
 Group = Annotated[GroupName, Path()]

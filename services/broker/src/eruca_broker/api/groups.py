@@ -24,13 +24,13 @@ from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.offsets import PositionsOfGroups
 from eruca_broker.processors.replication.absence import Absence
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import KNOWN, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import KNOWN, in_path
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/groups", tags=["groups"])
 lags_router = Router(prefix="/v1/group-lags", tags=["offsets"])

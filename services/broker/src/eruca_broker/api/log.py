@@ -38,15 +38,15 @@ from eruca_broker.core.records.rendering import plain_body, render_log_record
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.store.reading.log_reader import LogRead
+from eruca_chassis.admission.budget import client_of
 from eruca_chassis.asgi import ClientGoneError, Receive
-from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import JSON_OK, AnswerHead, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_octets
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.negotiation import accept_of, choose
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.routes.parts import Part
 
 router = HotRouter(prefix="/v1/log", tags=["log"])
 _ENCODER: Final = msgspec.json.Encoder()

@@ -26,14 +26,14 @@ from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.core.records.rendering import host_text
 from eruca_broker.processors.groups.members import Members
-from eruca_chassis.direct_reads import Leaving
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import in_body, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import in_body, in_path
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.entity_tags import is_known, known_tags, tagged_answer
-from eruca_chassis.router import Router
+from eruca_chassis.routes.direct_reads import Leaving
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/groups/{group}/members", tags=["groups"])
 

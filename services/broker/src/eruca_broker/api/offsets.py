@@ -16,11 +16,11 @@ from eruca_access.needs import see
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.parameters import IncludeSystem
 from eruca_broker.processors.offsets import Offsets
+from eruca_chassis.admission.needs import in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.needs import in_path
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1", tags=["offsets"])
 

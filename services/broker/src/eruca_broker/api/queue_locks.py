@@ -25,12 +25,12 @@ from eruca_access.needs import on_topic, to
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.queue_locks import QueueLocks
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import in_body, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import in_body, in_path
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/groups/{group}", tags=["groups"])
 Group = Annotated[GroupName, Path()]

@@ -46,14 +46,14 @@ from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.fetches import Fetch
 from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.processors.replication.switching import Switching
+from eruca_chassis.admission.needs import OWN
 from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import described, in_octets
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import OWN
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.heads import fault
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.routes.parts import Part
 
 router = HotRouter(prefix="/v1/replication", tags=["replication"])
 

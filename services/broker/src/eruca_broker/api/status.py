@@ -8,8 +8,8 @@ from eruca_access.needs import to
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.processors.status import Status
 from eruca_chassis.documents.openapi import answer
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1", tags=["status"])
 

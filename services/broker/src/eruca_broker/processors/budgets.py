@@ -5,7 +5,7 @@ So senders never lock out the consumers that would make room.
 
 from __future__ import annotations
 
-from eruca_chassis.budget import Budget
+from eruca_chassis.admission.budget import Budget
 
 
 class SendBudget(Budget):

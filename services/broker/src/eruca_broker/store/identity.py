@@ -28,7 +28,7 @@ from eruca_broker.store.config.config_snapshots import DIRECTORY
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.files.small_files import UnfitFileError, read_file
 from eruca_broker.store.settings import FlushMode
-from eruca_chassis.directories import FILE_MODE, sync_directory
+from eruca_chassis.files.directories import FILE_MODE, sync_directory
 
 ABORT_NAME: Final = "abort"
 REPLICA_NAME: Final = "replica.json"

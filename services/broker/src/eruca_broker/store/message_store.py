@@ -91,8 +91,8 @@ from eruca_broker.store.writing.control_records import ControlRecords
 from eruca_broker.store.writing.traced_writer import TracedWriter
 from eruca_broker.store.writing.writer import Writer
 from eruca_chassis.clock import Clock
-from eruca_chassis.directories import make_directory, tighten
-from eruca_chassis.file_lock import FileLock
+from eruca_chassis.files.directories import make_directory, tighten
+from eruca_chassis.files.file_lock import FileLock
 from eruca_chassis.finishing import finished_in_thread
 
 logger = structlog.get_logger(__name__)

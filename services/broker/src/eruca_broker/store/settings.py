@@ -8,7 +8,7 @@ from typing import Final
 
 from eruca.contract.records import Host
 from eruca_broker.core.consuming.cold_turns import NO_RATES, ColdRates
-from eruca_chassis.tracing import Tracing
+from eruca_chassis.spans.tracing import Tracing
 
 SEGMENT_SIZE_MIN: Final = 64 * 1024  # bytes; a batch must fit into one segment
 

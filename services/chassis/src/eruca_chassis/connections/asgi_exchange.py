@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from eruca_chassis.admission.gate import ACCESS_KEY, CERTIFICATE_KEY, OPEN
 from eruca_chassis.asgi import (
     Receive,
     Scope,
@@ -20,7 +21,6 @@ from eruca_chassis.asgi import (
 from eruca_chassis.connections.exchange import Exchange, Found, RequestHead
 from eruca_chassis.connections.pieces import joined
 from eruca_chassis.door import Door
-from eruca_chassis.gate import ACCESS_KEY, CERTIFICATE_KEY, OPEN
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 
 

@@ -70,6 +70,13 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from eruca.contract.errors import ErucaError, HeadTooLargeError, TargetTooLongError
+from eruca_chassis.admission.certificates import (
+    HEADER,
+    ClientCertificate,
+    certificate_of,
+    forwarded_certificate,
+)
+from eruca_chassis.admission.gate import CERTIFICATE_KEY, CONNECTION_KEY, Gate, Quota
 from eruca_chassis.asgi import (
     Message,
     Receive,
@@ -79,12 +86,6 @@ from eruca_chassis.asgi import (
     new_request_id,
     request_id,
     size_said,
-)
-from eruca_chassis.certificates import (
-    HEADER,
-    ClientCertificate,
-    certificate_of,
-    forwarded_certificate,
 )
 from eruca_chassis.connections.answer_queue import AnswerQueue
 from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
@@ -106,13 +107,12 @@ from eruca_chassis.connections.reading_flow import ReadingFlow
 from eruca_chassis.connections.refusing import Lingering, last_answer, refuse_connection
 from eruca_chassis.connections.traced import TracedAnswerQueue, traced_exchange
 from eruca_chassis.connections.upgrades import AfterUpgrade, head_for_body
-from eruca_chassis.gate import CERTIFICATE_KEY, CONNECTION_KEY, Gate, Quota
 from eruca_chassis.guard import Guard
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.requests.targets import host_of_target
 
 if TYPE_CHECKING:
-    from eruca_chassis.otel import OtelTracing
+    from eruca_chassis.spans.otel import OtelTracing
 
 AHEAD_MAX: Final = 64  # requests in progress per connection; later ones wait unread
 SWEEP_SECONDS: Final = 1.0

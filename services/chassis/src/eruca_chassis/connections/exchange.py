@@ -40,6 +40,26 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from eruca.contract.errors import ErucaError, InternalError
+from eruca_chassis.admission.budget import (
+    RESERVE_SIZE,
+    Limited,
+    client_of,
+    give_shared,
+    take_shared,
+)
+from eruca_chassis.admission.certificates import ClientCertificate
+from eruca_chassis.admission.gate import (
+    OPEN,
+    Access,
+    Admission,
+    Asked,
+    Connection,
+    Gate,
+    Quota,
+    address_of,
+    admit,
+)
+from eruca_chassis.admission.needs import Needs
 from eruca_chassis.asgi import (
     BODILESS,
     REQUEST_ID_HEADER,
@@ -56,24 +76,10 @@ from eruca_chassis.asgi import (
     sane_request_id,
     size_said,
 )
-from eruca_chassis.budget import RESERVE_SIZE, Limited, client_of, give_shared, take_shared
-from eruca_chassis.certificates import ClientCertificate
 from eruca_chassis.connections.body_receiver import new_buffer
 from eruca_chassis.connections.pieces import Piece
 from eruca_chassis.door import Door
-from eruca_chassis.gate import (
-    OPEN,
-    Access,
-    Admission,
-    Asked,
-    Connection,
-    Gate,
-    Quota,
-    address_of,
-    admit,
-)
 from eruca_chassis.metrics import RouteMetrics
-from eruca_chassis.needs import Needs
 
 _SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which arriving pieces are joined
 _GATHERED_SIZE_MAX: Final = 64 * 1024  # bytes of a joined piece

@@ -31,8 +31,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
+from eruca_chassis.admission.budget import RESERVE_SIZE, Budget, client_of
 from eruca_chassis.asgi import new_request_number
-from eruca_chassis.budget import RESERVE_SIZE, Budget, client_of
 from eruca_chassis.connections.exchange import AnswerHead, Exchange, RequestHead
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 A FastAPI route costs several times as much as a raw handler, and a task per request as much again.
 So hot routes are found in a cache of earlier paths, or by one dictionary look-up and a comparison
 or two. They are answered as exchanges (:mod:`.exchange`). All other requests go to FastAPI.
-Services declare hot routes by :mod:`~eruca_chassis.hot_router`; ordinary GET routes become hot ones
-by :mod:`~eruca_chassis.direct_reads`.
+Services declare hot routes by :mod:`~eruca_chassis.routes.hot_router`; ordinary GET routes become
+hot ones by :mod:`~eruca_chassis.routes.direct_reads`.
 
 A GET route also takes HEAD; the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
 and named segments. The handler finds the named ones decoded in ``exchange.request.parameters``. The
@@ -20,9 +20,9 @@ from urllib.parse import unquote
 
 import httptools
 
+from eruca_chassis.admission.needs import KNOWN, Needs
 from eruca_chassis.connections.exchange import Exchange, Found
 from eruca_chassis.metrics import RouteMetrics
-from eruca_chassis.needs import KNOWN, Needs
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.requests.targets import has_escaped_slash
 

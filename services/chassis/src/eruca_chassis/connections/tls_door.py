@@ -4,7 +4,7 @@ The first bytes are looked at without being taken. A client that speaks plain HT
 see the connection end. It gets an answer 400 instead, which says what to write.
 
 *The context* is chosen for each connection, so a renewed certificate is used at once
-(:mod:`eruca_chassis.tls`).
+(:mod:`eruca_chassis.sockets.tls`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eruca.contract.errors import RequestError
 from eruca_chassis.asgi import new_request_id
 from eruca_chassis.connections.entrance import Door
 from eruca_chassis.connections.refusing import last_answer
-from eruca_chassis.tls import ServerTls
+from eruca_chassis.sockets.tls import ServerTls
 
 _HANDSHAKE: Final = 0x16  # content type of a TLS record with a handshake (RFC 8446 section 5.1)
 _PLAIN: Final = frozenset(range(ord("A"), ord("Z") + 1))  # first bytes of HTTP methods

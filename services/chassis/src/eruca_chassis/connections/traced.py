@@ -1,4 +1,4 @@
-"""Requests with spans: the classes of a service whose traces are exported (:mod:`..otel`).
+"""Requests with spans: the classes of a service whose traces are exported (:mod:`..spans.otel`).
 
 A service without traces uses the plain classes, and passes nothing of this module.
 """
@@ -14,7 +14,7 @@ from eruca_chassis.connections.exchange import Carrier, Exchange, RequestHead
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 
 if TYPE_CHECKING:
-    from eruca_chassis.otel import OtelTracing
+    from eruca_chassis.spans.otel import OtelTracing
 
 
 class TracedExchange(Exchange):

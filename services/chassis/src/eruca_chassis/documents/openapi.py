@@ -5,10 +5,11 @@ and 429 for operations with a body; 401 and 403 for a caller without the right, 
 has used up its quota, unless the operation is public; 421 for a Host that is not the service's; 403
 for a foreign site's page; 422 for any input, and every API operation has a query; 503 until the
 service is ready. What each operation needs of its caller becomes its `security` and its
-`x-eruca-right` (:mod:`~eruca_chassis.needs`). FastAPI's own 422 schema, which is never sent, is
-removed. Examples are moved to the place where explorers look for them, beside their schema and not
-inside. Schemas that FastAPI does not know are added (:mod:`~eruca_chassis.documents.schemas`).
-Forms that break code generators are rewritten (:mod:`~eruca_chassis.documents.portable`).
+`x-eruca-right` (:mod:`~eruca_chassis.admission.needs`). FastAPI's own 422 schema, which is never
+sent, is removed. Examples are moved to the place where explorers look for them, beside their schema
+and not inside. Schemas that FastAPI does not know are added
+(:mod:`~eruca_chassis.documents.schemas`). Forms that break code generators are rewritten
+(:mod:`~eruca_chassis.documents.portable`).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.wire import JSON_MEDIA_TYPE
-from eruca_chassis.cross_origin import HARMLESS_METHODS
+from eruca_chassis.admission.cross_origin import HARMLESS_METHODS
+from eruca_chassis.admission.needs import SCHEMES, Needs
 from eruca_chassis.documents.nulls import nulls_put_back, with_nulls
 from eruca_chassis.documents.portable import make_portable
 from eruca_chassis.documents.problems import PROBLEM_SCHEMA, problems
 from eruca_chassis.documents.schemas import Content, Kind, add_schemas, described, in_json
-from eruca_chassis.needs import SCHEMES, Needs
 
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
 _FASTAPI_SCHEMAS: Final = ("HTTPValidationError", "ValidationError")

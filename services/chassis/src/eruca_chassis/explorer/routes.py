@@ -23,9 +23,9 @@ from fastapi import HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
-from eruca_chassis.cross_origin import origin_of
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.router import Router
+from eruca_chassis.admission.cross_origin import origin_of
+from eruca_chassis.admission.needs import PUBLIC
+from eruca_chassis.routes.router import Router
 
 _SWAGGER: Final = Path(str(importlib.resources.files("fastapi_offline"))) / "static"
 _OURS: Final = Path(__file__).parent

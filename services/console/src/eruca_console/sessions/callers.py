@@ -20,7 +20,7 @@ from typing import Final
 from eruca import ApiKey, AsyncClient, BearerTokens, Token
 from eruca.contract.errors import ErucaError, UnauthenticatedError
 from eruca.core.credentials import refresh_after_seconds
-from eruca_chassis.gate import Gate
+from eruca_chassis.admission.gate import Gate
 from eruca_console.cluster.brokers import KnownBrokers
 from eruca_console.cluster.cache import AnswerCache
 from eruca_console.cluster.reading import Reading

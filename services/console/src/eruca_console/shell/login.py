@@ -17,9 +17,9 @@ from eruca.contract.errors import (
     UnauthenticatedError,
     ValidationError,
 )
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.admission.needs import PUBLIC
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_console.core.texts import N_
 from eruca_console.sessions.cookies import cookies_of
 from eruca_console.shell import headers

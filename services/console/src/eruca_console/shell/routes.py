@@ -17,9 +17,9 @@ from eruca.contract.errors import (
     ErucaError,
     NotFoundError,
 )
-from eruca_chassis.needs import PUBLIC
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.admission.needs import PUBLIC
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_console.sessions.cookies import LANGUAGE, THEME
 from eruca_console.shell import headers
 from eruca_console.shell.desk import Desk

@@ -31,14 +31,14 @@ from eruca.contract.errors import (
 from eruca.contract.fields import BrokerName
 from eruca.contract.limits import CURSOR_SIZE_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca_access.needs import see, to
-from eruca_chassis.direct_reads import Leaving
+from eruca_chassis.admission.needs import in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.needs import in_path
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.entity_tags import tagged_answer
-from eruca_chassis.router import Router
+from eruca_chassis.routes.direct_reads import Leaving
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_controller.api import examples
 from eruca_controller.arbiter import Arbiter
 from eruca_controller.core.conditions import TAGS_SIZE_MAX, condition_of, known_versions

@@ -29,14 +29,14 @@ from eruca.contract.policies import (
 )
 from eruca_access.needs import to
 from eruca_access.tokens import TokenHolder
-from eruca_chassis.direct_reads import Leaving
+from eruca_chassis.admission.gate import CallersAccess, address_of
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess, address_of
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import encode_cursor
 from eruca_chassis.requests.entity_tags import tagged_answer
-from eruca_chassis.router import Router
+from eruca_chassis.routes.direct_reads import Leaving
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_controller.api import examples
 from eruca_controller.api.broker_groups import number_of
 from eruca_controller.core.conditions import TAGS_SIZE_MAX, condition_of, known_versions

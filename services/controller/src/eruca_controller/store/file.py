@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from eruca.contract.errors import ArbiterUnavailableError
-from eruca_chassis.directories import make_directory
+from eruca_chassis.files.directories import make_directory
+from eruca_chassis.files.whole_files import replace_file
 from eruca_chassis.finishing import finished
-from eruca_chassis.whole_files import replace_file
 from eruca_controller.core.rows import GroupRow
 from eruca_controller.store.locked_files import append_line, locked
 

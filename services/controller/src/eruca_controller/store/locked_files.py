@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eruca_chassis.directories import make_directory, private
-from eruca_chassis.file_lock import FileLock, FileLockedError
+from eruca_chassis.files.directories import make_directory, private
+from eruca_chassis.files.file_lock import FileLock, FileLockedError
 
 LOCK_SECONDS: Final = 5.0  # a change takes milliseconds; longer means that its process is stuck
 LOCK_POLL_SECONDS: Final = 0.005

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from eruca.contract.errors import ArbiterUnavailableError
-from eruca_chassis.directories import make_directory, sync_directory
-from eruca_chassis.file_states import FileState, state_of
+from eruca_chassis.files.directories import make_directory, sync_directory
+from eruca_chassis.files.file_states import FileState, state_of
 from eruca_chassis.finishing import finished
 from eruca_controller.core.policies import PolicyRow
 from eruca_controller.store.locked_files import append_line, locked

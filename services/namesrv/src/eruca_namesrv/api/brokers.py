@@ -18,11 +18,11 @@ from eruca.contract.errors import (
 from eruca.contract.fields import BrokerId, BrokerName
 from eruca.contract.routes import BrokerList, BrokerRegistration, ClusterList, RegistrationResult
 from eruca_access.needs import to
+from eruca_chassis.admission.needs import KNOWN, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.needs import KNOWN, in_path
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import NameServer
 from eruca_namesrv.topic_lists import check_topics

@@ -23,12 +23,12 @@ from eruca.contract.names import (
 )
 from eruca.contract.routes import KvEntry, KvNamespace, KvValue
 from eruca_access.needs import on_cluster, on_log, on_topic, to
+from eruca_chassis.admission.gate import Access, CallersAccess
+from eruca_chassis.admission.needs import KNOWN, Demand
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import Access, CallersAccess
-from eruca_chassis.needs import KNOWN, Demand
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import ANNOUNCED, NameServer
 

@@ -6,8 +6,8 @@ from eruca.contract.access import Right
 from eruca.contract.status import NamesrvStatus
 from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_chassis.versions import version_of
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import NameServer

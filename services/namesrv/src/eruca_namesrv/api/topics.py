@@ -18,15 +18,15 @@ from eruca.contract.fields import TopicName, WaitSeconds
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.routes import SETTLING_HEADER, TopicNames, TopicRoute
 from eruca_access.needs import on_topic, see
-from eruca_chassis.direct_reads import Leaving
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import KNOWN, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import KNOWN, in_path
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.entity_tags import is_known, known_tags, tagged_answer
-from eruca_chassis.router import Router
+from eruca_chassis.routes.direct_reads import Leaving
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import NameServer
 

@@ -11,12 +11,12 @@ from eruca.contract.errors import DatabaseUnavailableError, TopicNotFoundError, 
 from eruca.contract.fields import OFFSET_MAX, Moment, TopicName
 from eruca.contract.queries import MessageCounts
 from eruca_access.needs import to
+from eruca_chassis.admission.needs import in_query
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.needs import in_query
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.time_ranges import check_order
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_query.api import examples
 from eruca_query.core.found_messages import ms_not_before
 from eruca_query.core.log_facts import ROWLESS_TOPICS

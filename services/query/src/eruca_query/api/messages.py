@@ -29,15 +29,15 @@ from eruca.contract.names import is_derived_topic, is_system_topic
 from eruca.contract.queries import GroupFilter, MessageFound, MessageId, MessagePage, Timeline
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_access.needs import see, to
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import found, in_query
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import found, in_query
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor
 from eruca_chassis.requests.negotiation import accept_of, choose
 from eruca_chassis.requests.time_ranges import check_order
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_query.api import examples
 from eruca_query.api.rights import visible, visible_timeline
 from eruca_query.core.found_messages import ms_not_before

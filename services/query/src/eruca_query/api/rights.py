@@ -12,7 +12,7 @@ from eruca.contract.errors import MessageNotFoundError
 from eruca.contract.names import is_system_topic
 from eruca.contract.queries import MessageFound, Timeline
 from eruca_access.needs import on_group, on_topic
-from eruca_chassis.gate import Access
+from eruca_chassis.admission.gate import Access
 
 
 def visible(access: Access, found: MessageFound, message_id: str) -> MessageFound:

@@ -12,7 +12,7 @@ from typing import Final
 
 from eruca.contract.routes import BrokerGroup
 from eruca.core.client_settings import NETWORK_DEFAULT
-from eruca_chassis.cross_origin import origin_of
+from eruca_chassis.admission.cross_origin import origin_of
 from eruca_chassis.explorer.routes import Explored, ExploredServices
 
 EXPLORED_MAX: Final = 200  # services; the policy is one header, of some 30 bytes for each

@@ -29,9 +29,9 @@ from starlette.types import Receive, Scope, Send
 from eruca.contract.errors import ErucaError
 from eruca.contract.exports import EXPORT_ROWS_HEADER
 from eruca.contract.records import DamagedRecordError
+from eruca_chassis.admission.gate import ACCESS_KEY, OPEN, Quota
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.lending import Lender, lender_of
-from eruca_chassis.gate import ACCESS_KEY, OPEN, Quota
 from eruca_query.exports.made_ahead import made_ahead
 from eruca_query.exports.range_reader import RangeReader, RangeRows
 from eruca_query.exports.rows.encoders import RowEncoder

@@ -44,14 +44,14 @@ from eruca.contract.limits import (
     LIST_LIMIT_MAX,
 )
 from eruca_access.needs import on_topic, to
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import KNOWN, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import KNOWN, in_path
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_query.exports import examples
 from eruca_query.exports.export_response import ExportResponse
 from eruca_query.exports.planner import PlanWish, plan_export

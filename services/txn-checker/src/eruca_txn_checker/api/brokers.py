@@ -18,8 +18,8 @@ from eruca.contract.errors import (
 from eruca.contract.fields import BrokerName
 from eruca_access.needs import to
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import forget
 

@@ -27,12 +27,12 @@ from eruca.contract.transactions import (
     ProducerChecks,
 )
 from eruca_access.needs import on_group, to
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import found, in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import found, in_path
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.producers import Producers

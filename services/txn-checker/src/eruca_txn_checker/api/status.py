@@ -8,8 +8,8 @@ from eruca.contract.transactions import CheckerStatus, CheckingRules
 from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_chassis.versions import version_of
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.instance import Instance

@@ -31,13 +31,13 @@ from eruca.contract.transactions import (
     TransactionState,
 )
 from eruca_access.needs import on_log, on_topic, see, to
+from eruca_chassis.admission.gate import Access, CallersAccess
+from eruca_chassis.admission.needs import found, in_query
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import Access, CallersAccess
-from eruca_chassis.needs import found, in_query
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_postgres.database import Database
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls, away

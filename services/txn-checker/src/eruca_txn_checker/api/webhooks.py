@@ -18,11 +18,11 @@ from eruca.contract.errors import (
 from eruca.contract.fields import GroupName
 from eruca.contract.transactions import Webhook, WebhookSettings
 from eruca_access.needs import to
+from eruca_chassis.admission.needs import in_path
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.needs import in_path
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 from eruca_postgres.database import Database
 from eruca_postgres.notices import notify
 from eruca_txn_checker.api import examples

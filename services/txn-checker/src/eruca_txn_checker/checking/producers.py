@@ -18,9 +18,9 @@ from typing import Final
 
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.transactions import ProducerCheck
+from eruca_chassis.admission.held import HeldPlace, HeldPlaces, Release
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlace, HeldPlaces, Release
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.database import Database
 from eruca_postgres.notices import notify

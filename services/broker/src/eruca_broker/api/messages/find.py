@@ -21,15 +21,15 @@ from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.store.reading.tiered_keys import FoundByKey
-from eruca_chassis.budget import client_of
+from eruca_chassis.admission.budget import client_of
+from eruca_chassis.admission.needs import in_path
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
 from eruca_chassis.counts import counted
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import in_path
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
 
 router = HotRouter(prefix="/v1/topics", tags=["messages"])
 _ENCODER: Final = msgspec.json.Encoder()

@@ -74,7 +74,8 @@ from eruca_broker.processors.pull_message import (
     position_of,
 )
 from eruca_broker.store.pulling.queue_read import QueueRead
-from eruca_chassis.budget import client_of
+from eruca_chassis.admission.budget import client_of
+from eruca_chassis.admission.needs import in_body, in_path
 from eruca_chassis.connections.exchange import (
     JSON_OK,
     AnswerHead,
@@ -85,10 +86,9 @@ from eruca_chassis.connections.exchange import (
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_octets
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import in_body, in_path
 from eruca_chassis.requests.heads import fault
 from eruca_chassis.requests.negotiation import choose
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
 
 router = HotRouter(prefix="/v1", tags=["messages"])
 

@@ -88,6 +88,7 @@ from eruca_broker.processors.scheduled import StoredLater, StoredWaiting
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.singles import Gathering, Singles
 from eruca_broker.store.log.appended import Appended
+from eruca_chassis.admission.needs import in_path
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
     AnswerHead,
@@ -108,10 +109,9 @@ from eruca_chassis.connections.gathered import (
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import Alternatives, in_json_as, in_octets
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import in_path
 from eruca_chassis.requests.heads import fault
 from eruca_chassis.requests.negotiation import choose
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
 
 router = HotRouter(prefix="/v1/topics/{topic}", tags=["messages"])
 

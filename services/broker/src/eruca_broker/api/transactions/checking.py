@@ -31,8 +31,8 @@ from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.parts import Part
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/transactions", tags=["transactions"])
 Id = Annotated[TransactionId, Path()]

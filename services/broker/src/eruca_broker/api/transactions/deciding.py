@@ -59,6 +59,7 @@ from eruca_broker.processors.transactions.beginning import Begun
 from eruca_broker.processors.transactions.deciding import Decided
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.processors.transactions.views import TransactionViews
+from eruca_chassis.admission.needs import found, in_body
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
     JSON_OK,
@@ -68,9 +69,8 @@ from eruca_chassis.connections.exchange import (
 )
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.hot_router import HotEndpoint, HotRouter
-from eruca_chassis.needs import found, in_body
 from eruca_chassis.requests.negotiation import choose
+from eruca_chassis.routes.hot_router import HotEndpoint, HotRouter
 
 router = HotRouter(prefix="/v1/transactions", tags=["transactions"])
 

@@ -41,13 +41,13 @@ from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.api.transactions.deciding import BeginEndpoint, DecideEndpoint
 from eruca_broker.processors.transactions.outcomes import Outcomes
+from eruca_chassis.admission.needs import found, in_body
 from eruca_chassis.asgi import problem_body
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.hot_router import HotRouter
-from eruca_chassis.needs import found, in_body
 from eruca_chassis.requests.negotiation import choose
+from eruca_chassis.routes.hot_router import HotRouter
 
 router = HotRouter(tags=["transactions"])
 

@@ -11,7 +11,7 @@ from eruca.contract.transactions import Decide
 from eruca_access.needs import on_group, on_log, on_topic
 from eruca_broker.processors.transactions.views import Owner
 from eruca_broker.processors.transactions.writes import not_found
-from eruca_chassis.gate import Access
+from eruca_chassis.admission.gate import Access
 
 
 def require_sight(access: Access, owner: Owner) -> None:

@@ -21,13 +21,13 @@ from eruca_broker.api.parameters import PageCursor, PageLimit, PastOffset
 from eruca_broker.api.transactions.rights import require_sight
 from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.processors.transactions.views import Owner, TransactionViews
+from eruca_chassis.admission.gate import CallersAccess
+from eruca_chassis.admission.needs import found, in_query
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.gate import CallersAccess
-from eruca_chassis.needs import found, in_query
-from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
-from eruca_chassis.router import Router
+from eruca_chassis.routes.parts import Part
+from eruca_chassis.routes.router import Router
 
 router = Router(prefix="/v1/transactions", tags=["transactions"])
 

@@ -64,8 +64,8 @@ from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.reading.cold_reads import AHEAD_SIZE, Tries
+from eruca_chassis.admission.held import Release
 from eruca_chassis.asgi import ClientGoneError, Receive
-from eruca_chassis.held import Release
 
 GIVEN_UP_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of a request's dead letters, unless one
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from eruca_broker.core.state.group_state import Queue
 from eruca_broker.processors.groups.watchers import MEMBERS, GroupWatchers
-from eruca_chassis.held import HeldPlace
+from eruca_chassis.admission.held import HeldPlace
 
 
 class DeliveryWaiters:

@@ -51,8 +51,8 @@ from eruca_broker.processors.groups.starts import Starts
 from eruca_broker.processors.groups.watchers import MEMBERS
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
+from eruca_chassis.admission.held import Release
 from eruca_chassis.asgi import ClientGoneError, Receive
-from eruca_chassis.held import Release
 
 _Reason: TypeAlias = Literal["left", "expired"]
 

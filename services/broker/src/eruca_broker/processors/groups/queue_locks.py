@@ -56,8 +56,8 @@ from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.standings import position_of
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.admission.held import Release
 from eruca_chassis.asgi import ClientGoneError, Receive
-from eruca_chassis.held import Release
 
 _NAMED_QUEUES_MAX: Final = 3  # queues that an error names in its detail; its list has all
 

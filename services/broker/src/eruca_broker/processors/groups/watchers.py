@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from eruca_broker.core.state.group_state import Queue
-from eruca_chassis.held import HeldPlace, HeldPlaces
+from eruca_chassis.admission.held import HeldPlace, HeldPlaces
 
 MEMBERS: Final[Queue] = ("", 0)  # no topic has an empty name: stands for the members
 

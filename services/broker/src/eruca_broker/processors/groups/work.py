@@ -9,8 +9,8 @@ from eruca_broker.processors.groups.changes import GroupChanges
 from eruca_broker.processors.groups.consumption import Consumption
 from eruca_broker.processors.groups.watchers import MEMBERS, GroupWatchers
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.admission.held import HeldPlaces
 from eruca_chassis.clock import Clock
-from eruca_chassis.held import HeldPlaces
 
 
 @dataclass(frozen=True, slots=True)

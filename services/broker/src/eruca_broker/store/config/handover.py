@@ -47,7 +47,7 @@ from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_chassis.clock import Clock
-from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis.files.directories import make_directory, private, sync_directory
 from eruca_chassis.finishing import finished_in_thread
 
 TIMER_CHECKPOINT: Final = "timercheck"

@@ -22,7 +22,7 @@ from eruca_broker.store.config.checked_json import read_checked, write_checked
 from eruca_broker.store.config.config_snapshots import DIRECTORY
 from eruca_broker.store.index.index_file import IndexMark
 from eruca_broker.store.queues.consume_queue import QueueMark
-from eruca_chassis.directories import sync_directory
+from eruca_chassis.files.directories import sync_directory
 
 NAME: Final = "projectionMarks.json"
 

@@ -24,7 +24,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from eruca_chassis.directories import FILE_MODE, sync_directory
+from eruca_chassis.files.directories import FILE_MODE, sync_directory
 
 CHECKPOINT_NAME: Final = "checkpoint"
 CHECKPOINT_SIZE: Final = 4096  # bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from eruca_chassis.file_lock import FileLock, FileLockedError
+from eruca_chassis.files.file_lock import FileLock, FileLockedError
 
 LOCK_NAME: Final = "lock"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
-from eruca_chassis.directories import FILE_MODE
+from eruca_chassis.files.directories import FILE_MODE
 
 
 class OpenFiles:

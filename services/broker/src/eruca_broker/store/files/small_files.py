@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from eruca_chassis import whole_files
+from eruca_chassis.files import whole_files
 
 logger = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ def read_file(path: Path, size_max: int) -> bytes:
 
 
 def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bool = True) -> None:
-    """Replace files of *directory* as :func:`eruca_chassis.whole_files.replace_files` does.
+    """Replace files of *directory* as :func:`eruca_chassis.files.whole_files.replace_files` does.
 
     A directory in a file's place is moved aside: it is not ours, and would block the file for ever.
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from eruca_chassis.directories import sync_directory
-from eruca_chassis.flushing import flush_data
+from eruca_chassis.files.directories import sync_directory
+from eruca_chassis.files.flushing import flush_data
 
 
 class Unflushed:

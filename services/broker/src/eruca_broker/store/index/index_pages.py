@@ -24,7 +24,7 @@ from eruca_broker.core.index.layout import (
     slot_position,
 )
 from eruca_broker.store.files.residency import pread
-from eruca_chassis.flushing import flush_data
+from eruca_chassis.files.flushing import flush_data
 
 _CHUNK_COUNT: Final = 1 << 18  # entries per read when all are read: 5 MiB
 _SLOT_PAGE: Final = 1024  # slots in 4 KiB

@@ -44,8 +44,8 @@ from eruca_broker.store.index.index_file import (
 )
 from eruca_broker.store.index.proofs import DamagedFile, Proof, fault_of, prove
 from eruca_broker.store.index.unflushed import UnflushedIndex
-from eruca_chassis.directories import make_directory
-from eruca_chassis.flushing import FlushError
+from eruca_chassis.files.directories import make_directory
+from eruca_chassis.files.flushing import FlushError
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
 _OPEN_FILES_MAX: Final = 16  # descriptors; one file holds twenty million keys

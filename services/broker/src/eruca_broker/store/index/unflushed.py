@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from eruca_broker.store.index.index_file import IndexFile
-from eruca_chassis.directories import sync_directory
+from eruca_chassis.files.directories import sync_directory
 
 
 class UnflushedIndex:

@@ -34,7 +34,7 @@ from eruca_broker.core.records.stored_proof import gathered
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.files.residency import Mapped, NotInMemoryError, Stretch
 from eruca_broker.store.log.segment import NAME_DIGITS, Segment
-from eruca_chassis.directories import make_directory, sync_directory
+from eruca_chassis.files.directories import make_directory, sync_directory
 
 _HEAD_SIZE: Final = 8  # bytes of a record with its size and magic, which must not be separated
 assert _HEAD_SIZE <= BLANK_SIZE_MIN, "what is added to the log has a head"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from eruca_broker.store.files.residency import Mapped
-from eruca_chassis.directories import FILE_MODE, sync_directory
+from eruca_chassis.files.directories import FILE_MODE, sync_directory
 
 NAME_DIGITS: Final = 20
 _IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it

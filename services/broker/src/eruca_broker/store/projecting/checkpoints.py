@@ -27,8 +27,8 @@ from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index.unflushed import UnflushedIndex
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_chassis.files.flushing import FlushError
 from eruca_chassis.finishing import finished_in_thread
-from eruca_chassis.flushing import FlushError
 
 
 class Reach(NamedTuple):

@@ -21,7 +21,7 @@ from eruca_broker.store.projecting.checkpoints import unflushed_reason
 from eruca_broker.store.projecting.dispatcher import Dispatcher
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, Key, reason_of
-from eruca_chassis.flushing import FlushError
+from eruca_chassis.files.flushing import FlushError
 
 logger = structlog.get_logger(__name__)
 

@@ -39,7 +39,7 @@ from eruca_broker.store.queues.queue_check import (
     file_digests,
 )
 from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
-from eruca_chassis.directories import DIRECTORY_MODE, make_directory
+from eruca_chassis.files.directories import DIRECTORY_MODE, make_directory
 
 DELETED_SUFFIX: Final = ".deleted"  # of the directory for the files of deleted topics
 OPEN_FILES_MAX: Final = 512  # descriptors of consume queues; half of a common process limit

@@ -21,7 +21,7 @@ from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.residency import pread
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.queues.held_entries import HeldEntries
-from eruca_chassis.directories import DIRECTORY_MODE
+from eruca_chassis.files.directories import DIRECTORY_MODE
 
 _NAME_SIZE = 20  # digits
 _PROVED_COUNT: Final = 65_536  # entries per read when a whole file is verified

@@ -17,7 +17,7 @@ from eruca_broker.core.tier.manifests import DIGEST_SIZE, TierSegment
 from eruca_broker.store.tier.sides import DamagedSegmentError
 from eruca_broker.store.tiering.place import TierPlace
 from eruca_broker.store.tiering.uploads import answered
-from eruca_chassis.directories import FILE_MODE
+from eruca_chassis.files.directories import FILE_MODE
 from eruca_chassis.finishing import finished_in_thread
 
 FETCHES: Final = 4  # chunks under way

@@ -49,7 +49,7 @@ from eruca_broker.store.tiering.fetching import fetch_segment, verified
 from eruca_broker.store.tiering.known_manifest import TIER, remember
 from eruca_broker.store.tiering.place import TierPlace
 from eruca_broker.store.tiering.uploads import answered
-from eruca_chassis.directories import make_directory, sync_directory
+from eruca_chassis.files.directories import make_directory, sync_directory
 from eruca_chassis.finishing import finished_in_thread
 
 LOG_NAME: Final = "commitlog"

@@ -1,7 +1,7 @@
 """A writer whose appends, flushes and publications are spans, for requests that are sampled.
 
 One write, one flush and one publication serve the requests of a whole tick, or of several. So each
-is a span of its own with links (:mod:`eruca_chassis.tracing`)::
+is a span of its own with links (:mod:`eruca_chassis.spans.tracing`)::
 
     request ◄──link──► append ◄──link── flush
                           ▲
@@ -29,7 +29,7 @@ from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.state.events import Event
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
 from eruca_broker.store.writing.writer import Writer
-from eruca_chassis.tracing import LINKS_MAX, Linked, Tracing
+from eruca_chassis.spans.tracing import LINKS_MAX, Linked, Tracing
 
 P = ParamSpec("P")
 

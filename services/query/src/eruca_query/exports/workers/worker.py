@@ -40,7 +40,7 @@ from eruca.services.http import (
 )
 from eruca_chassis.connections.lending import chunk_of
 from eruca_chassis.logging import LogLevel, LogStyle, configure_logging
-from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
+from eruca_chassis.running.process import freeze_start_up_objects, keep_freed_memory
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.rows.blocks import Block, PulledBlock, decode_block
 from eruca_query.exports.rows.damaged_rows import DamagedRow

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from eruca_chassis.flushing import flush_directory
+from eruca_chassis.files.flushing import flush_directory
 
 FILE_MODE: Final = 0o640  # of new files; the process's mask may restrict it further
 DIRECTORY_MODE: Final = 0o750

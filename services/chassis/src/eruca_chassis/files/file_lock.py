@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from eruca_chassis.directories import FILE_MODE
+from eruca_chassis.files.directories import FILE_MODE
 
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process id
 

@@ -43,22 +43,22 @@ from eruca_chassis.connections.entrance import Door
 from eruca_chassis.connections.tls_door import TlsDoor
 from eruca_chassis.connections.traced import TracedApp
 from eruca_chassis.connections.unix_door import UnixDoor
-from eruca_chassis.directories import keep_private
-from eruca_chassis.exporting_traces import tracing_of
-from eruca_chassis.listening import addresses_of, listen, listen_again, shown_host, url_of
+from eruca_chassis.files.directories import keep_private
 from eruca_chassis.logging import configure_logging
 from eruca_chassis.loops import BackgroundLoop
-from eruca_chassis.process import (
+from eruca_chassis.running.process import (
     file_limit,
     freeze_start_up_objects,
     keep_freed_memory,
     raise_file_limit,
 )
-from eruca_chassis.service_manager import notify_started, notify_stopping
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.service_manager import notify_started, notify_stopping
+from eruca_chassis.running.settings import ServiceSettings
+from eruca_chassis.sockets.listening import addresses_of, listen, listen_again, shown_host, url_of
+from eruca_chassis.sockets.tls import LOOK_SECONDS, ServerTls
+from eruca_chassis.sockets.unix_sockets import listen_at
+from eruca_chassis.spans.exporting_traces import tracing_of
 from eruca_chassis.start import StartError
-from eruca_chassis.tls import LOOK_SECONDS, ServerTls
-from eruca_chassis.unix_sockets import listen_at
 
 LISTEN_EXIT_CODE: Final = 3  # the port is in use, or the address is not this machine's
 START_EXIT_CODE: Final = 4  # the service itself refused to start

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from eruca_chassis.settings import SECRET_FILE_SUFFIX, ServiceSettings
+from eruca_chassis.running.settings import SECRET_FILE_SUFFIX, ServiceSettings
 
 SHARED_TABLE: Final = "shared"  # in a file: settings without the service's prefix
 _SHARED_PREFIX: Final = "ERUCA_"

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.known_settings import KnownSetting, known_settings
-from eruca_chassis.serving import INTERRUPTED_EXIT_CODE, run
-from eruca_chassis.settings import ServiceSettings, SettingsError
-from eruca_chassis.settings_file import set_from_file
+from eruca_chassis.running.known_settings import KnownSetting, known_settings
+from eruca_chassis.running.serving import INTERRUPTED_EXIT_CODE, run
+from eruca_chassis.running.settings import ServiceSettings, SettingsError
+from eruca_chassis.running.settings_file import set_from_file
 
 if TYPE_CHECKING:
-    from eruca_chassis.checking import Finding
+    from eruca_chassis.running.checking import Finding
 
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are invalid
 _UNREAD_EXIT_CODE: Final = 1  # the exit code if the output is closed or full
@@ -113,7 +113,7 @@ def _check(
     file: Path | None,
 ) -> int:
     """Print whether the service could start with these settings; return the exit code."""
-    from eruca_chassis.checking import Finding, findings_of  # here: only --check needs it
+    from eruca_chassis.running.checking import Finding, findings_of  # here: only --check needs it
 
     known = {setting.variable for setting in known_settings(type(settings)).all}
     set_here = len(known & os.environ.keys()) - from_file

@@ -24,15 +24,15 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from eruca.contract.urls import checked_url
+from eruca_chassis.admission.cross_origin import CrossOrigin, origins_of
+from eruca_chassis.admission.hosts import AllowedHosts, hosts_of
 from eruca_chassis.connections.peers import PeerSource
-from eruca_chassis.cross_origin import CrossOrigin, origins_of
 from eruca_chassis.guard import Guard
-from eruca_chassis.hosts import AllowedHosts, hosts_of
-from eruca_chassis.listening import bare_host, is_loopback
 from eruca_chassis.logging import LogLevel, LogStyle
-from eruca_chassis.tls import ClientCertificates, TlsFiles
-from eruca_chassis.tracing import Traces
-from eruca_chassis.unix_sockets import mode_of, path_of
+from eruca_chassis.sockets.listening import bare_host, is_loopback
+from eruca_chassis.sockets.tls import ClientCertificates, TlsFiles
+from eruca_chassis.sockets.unix_sockets import mode_of, path_of
+from eruca_chassis.spans.tracing import Traces
 
 SECRET_FILE_SUFFIX: Final = "_FILE"  # of the variable that names the file with a secret
 

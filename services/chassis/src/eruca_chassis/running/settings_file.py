@@ -21,8 +21,8 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
-from eruca_chassis.known_settings import SHARED_TABLE, KnownSetting, known_settings
-from eruca_chassis.settings import ServiceSettings, SettingsError, nearest
+from eruca_chassis.running.known_settings import SHARED_TABLE, KnownSetting, known_settings
+from eruca_chassis.running.settings import ServiceSettings, SettingsError, nearest
 
 _SEPARATOR: Final = ";"  # of the values in a variable that takes several
 _EXPECTED: Final = "expected a text, a number, true, false, or an array of texts without ';'"

@@ -15,12 +15,12 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from eruca_chassis.exporting_traces import endpoint, why_not_tracing
-from eruca_chassis.listening import listen, shown_host
-from eruca_chassis.serving import why_not_listening
-from eruca_chassis.settings import ServiceSettings
+from eruca_chassis.running.serving import why_not_listening
+from eruca_chassis.running.settings import ServiceSettings
+from eruca_chassis.sockets.listening import listen, shown_host
+from eruca_chassis.sockets.tls import ServerTls
+from eruca_chassis.spans.exporting_traces import endpoint, why_not_tracing
 from eruca_chassis.start import StartError
-from eruca_chassis.tls import ServerTls
 
 _ANYBODY: Final = "none: everybody who reaches the service may do everything"
 

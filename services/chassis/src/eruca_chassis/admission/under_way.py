@@ -15,8 +15,8 @@ from time import monotonic
 from typing import Final
 
 from eruca.contract.errors import ErucaError
+from eruca_chassis.admission.gate import Access, Asked, Connection, Quota
 from eruca_chassis.asgi import Message, Receive, Send, size_said
-from eruca_chassis.gate import Access, Asked, Connection, Quota
 
 _LEFT: Final[Message] = {"type": "http.disconnect"}
 

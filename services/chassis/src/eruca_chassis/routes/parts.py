@@ -8,8 +8,8 @@ declares parts in its signature, a hot one in its constructor::
     class PutThings(HotEndpoint):
         def __init__(self, shelf: Shelf, in_flight: Budget) -> None: ...
 
-A service has one part of each type. :meth:`.app.ServiceApp.open_routes` checks that every declared
-part is there, so no request finds one missing.
+A service has one part of each type. :meth:`eruca_chassis.app.ServiceApp.open_routes` checks that
+every declared part is there, so no request finds one missing.
 """
 
 from __future__ import annotations

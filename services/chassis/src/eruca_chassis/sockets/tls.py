@@ -22,7 +22,7 @@ from typing import Final, Literal, TypeAlias
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from eruca_chassis.file_states import FileState, state_of
+from eruca_chassis.files.file_states import FileState, state_of
 from eruca_chassis.start import StartError
 
 ClientCertificates: TypeAlias = Literal["required", "optional"]

@@ -9,7 +9,7 @@ request::
     head received    read     Interpret the head, or refuse it. Its signature declares path,
                               query and headers, for the document and for the request alike.
     head read        admit    Refuse by facts that may change, or request the body.
-    body received    handle   Answer, at once or later (:mod:`.connections.exchange`).
+    body received    handle   Answer, at once or later (:mod:`eruca_chassis.connections.exchange`).
 
 ``read`` is a function of the head alone. Its result is ``request.meaning``, and holds for every
 request with the same head.
@@ -18,8 +18,8 @@ Invariants:
 
 - A route is declared once. Method, path, parameters, limits of numbers and media types of the body
   are the same in the document and in the dispatch.
-- No request reaches an endpoint before :meth:`.app.ServiceApp.open_routes`. The service is not
-  ready before.
+- No request reaches an endpoint before :meth:`eruca_chassis.app.ServiceApp.open_routes`. The
+  service is not ready before.
 - The constructor's parameters declare the service's parts that an endpoint works with
   (:mod:`.parts`). The endpoint is made once.
 - FastAPI's router knows the path, so that another method is 405 and not 404, counted by the path's
@@ -39,16 +39,16 @@ from fastapi import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
+from eruca_chassis.admission.needs import Needs
 from eruca_chassis.connections.exchange import UNREAD, Exchange, RequestHead
 from eruca_chassis.connections.gathered import Gathers
 from eruca_chassis.connections.hot import Step
 from eruca_chassis.documents.schemas import Content, described
-from eruca_chassis.needs import Needs
-from eruca_chassis.parts import Parts
 from eruca_chassis.requests.heads import HeadReader
 from eruca_chassis.requests.model_heads import ModelHeads
 from eruca_chassis.requests.negotiation import body_type
-from eruca_chassis.router import DeclaredRoute, Router
+from eruca_chassis.routes.parts import Parts
+from eruca_chassis.routes.router import DeclaredRoute, Router
 
 _EndpointT = TypeVar("_EndpointT", bound="type[HotEndpoint]")
 _TAKES_ITS_HEAD: Final = "its first parameter is the request's head"
@@ -134,7 +134,7 @@ class HotRouter(Router):
             needs: What it needs of its caller.
             takes: The forms that the body may have; empty: there is none.
             checks_texts: Whether every parameter is checked as FastAPI would
-                (:mod:`.requests.model_heads`), texts included.
+                (:mod:`eruca_chassis.requests.model_heads`), texts included.
             documentation: ``operation_id``, ``summary``, ``status_code``, ``responses`` …
         """
         assert not needs.is_act, "a hot endpoint requires the right of an act itself"

@@ -11,7 +11,7 @@ import resource
 import sys
 from typing import Final
 
-from eruca_chassis.program import GC_THRESHOLDS
+from eruca_chassis.running.program import GC_THRESHOLDS
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3

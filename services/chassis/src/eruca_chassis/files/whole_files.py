@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis.files.directories import make_directory, private, sync_directory
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -9,7 +9,7 @@ two comparisons.
 
 An endpoint that finds resources' names in a body asks by the request's :class:`Access`, which also
 remembers the demands. A request that waits is decided again when the rules change or something
-expires (:mod:`.under_way`; :meth:`.connections.exchange.Exchange.recheck`).
+expires (:mod:`.under_way`; :meth:`eruca_chassis.connections.exchange.Exchange.recheck`).
 
 The gate notes refusals, acts with the status of their answers, and the use of credentials. It may
 keep records of them.
@@ -29,8 +29,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from eruca.contract.errors import ErucaError, ForbiddenError, UnauthenticatedError
-from eruca_chassis.certificates import ClientCertificate
-from eruca_chassis.needs import Demand, Needs
+from eruca_chassis.admission.certificates import ClientCertificate
+from eruca_chassis.admission.needs import Demand, Needs
 
 ACCESS_KEY: Final = "eruca.access"  # in a request's scope
 CONNECTION_KEY: Final = "eruca.connection"  # in a request's scope, for quotas

@@ -14,11 +14,11 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from eruca_chassis.spans.tracing import Traces
 from eruca_chassis.start import StartError
-from eruca_chassis.tracing import Traces
 
 if TYPE_CHECKING:
-    from eruca_chassis.otel import OtelTracing
+    from eruca_chassis.spans.otel import OtelTracing
 
 SAMPLERS: Final = (
     "always_on",
@@ -48,7 +48,7 @@ def tracing_of(traces: Traces, distribution: str) -> OtelTracing | None:
     fault = why_not_tracing(distribution)
     if fault is not None:
         raise StartError(fault)
-    from eruca_chassis.otel import OtelTracing  # late: nothing else needs OpenTelemetry
+    from eruca_chassis.spans.otel import OtelTracing  # late: nothing else needs OpenTelemetry
 
     return OtelTracing(distribution)
 

@@ -15,6 +15,8 @@ from typing import Final
 from urllib.parse import quote_from_bytes, unquote_plus, unquote_to_bytes
 
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError
+from eruca_chassis.admission.budget import Limited, client_of, give_shared, take_shared
+from eruca_chassis.admission.gate import ACCESS_KEY, OPEN, Naming
 from eruca_chassis.asgi import (
     BODILESS,
     ClientGoneError,
@@ -32,8 +34,6 @@ from eruca_chassis.asgi import (
     request_id_header,
     target_said,
 )
-from eruca_chassis.budget import Limited, client_of, give_shared, take_shared
-from eruca_chassis.gate import ACCESS_KEY, OPEN, Naming
 
 RENAMED_BODY_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes; no operation takes more
 _ANY_PATH: Final = ":path"  # after the name of a segment that may have slashes

@@ -16,7 +16,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from eruca.contract.errors import OverloadedError
-from eruca_chassis.gate import Quota
+from eruca_chassis.admission.gate import Quota
 
 RETRY_AFTER_SECONDS: Final = 1.0  # about the time in which a request in progress ends
 RESERVE_SIZE: Final = 4 * 1024  # bytes; about the cost of a request without a large body

@@ -2,12 +2,12 @@
 
 FastAPI's way to an endpoint costs more than most endpoints do: a task, a dozen layers, a search
 through all routes. A route that only reads needs none of that. So a service answers it as an
-exchange (:mod:`.connections.exchange`), made of the route as it was declared::
+exchange (:mod:`eruca_chassis.connections.exchange`), made of the route as it was declared::
 
     the route's declaration            the exchange
     ---------------------------------  ------------------------------------------------------------
     path, query and headers            read by the same types, refused by the same documents
-                                       (:mod:`.requests.model_heads`)
+                                       (:mod:`eruca_chassis.requests.model_heads`)
     ``Part[…]``, ``CallersAccess``,    given by the service, and by the exchange
     ``Leaving``
     the function                       called; in a task only if it awaits anything
@@ -33,6 +33,8 @@ from fastapi.params import Body, Cookie
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
+from eruca_chassis.admission.gate import access_of
+from eruca_chassis.admission.needs import Needs
 from eruca_chassis.asgi import (
     BODILESS,
     REQUEST_ID_HEADER,
@@ -44,13 +46,11 @@ from eruca_chassis.asgi import (
 )
 from eruca_chassis.connections.exchange import JSON_OK, Answer, AnswerHead, Exchange
 from eruca_chassis.connections.hot import HotRoute
-from eruca_chassis.gate import access_of
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
-from eruca_chassis.needs import Needs
-from eruca_chassis.parts import Parts, part_of
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.requests.model_heads import ModelHeads
 from eruca_chassis.requests.negotiation import check_not_encoded
+from eruca_chassis.routes.parts import Parts, part_of
 
 _LEFT_OUT: Final = frozenset({b"content-length", REQUEST_ID_HEADER})  # the exchange's own
 _OF_BODIES: Final = _LEFT_OUT | {b"content-type"}

@@ -19,11 +19,11 @@ from eruca.contract.errors import (
     every_error,
 )
 from eruca.contract.operations import Health, ProblemKind
+from eruca_chassis.admission.needs import PUBLIC, Needs, On
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.needs import PUBLIC, Needs, On
 from eruca_chassis.readiness import Readiness
-from eruca_chassis.router import Router
+from eruca_chassis.routes.router import Router
 
 TAG: Final = "operations"
 _METRICS_NEED: Final = Needs((On(("query",), "cluster"),))

@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from eruca_chassis.file_lock import FileLock, FileLockedError
+from eruca_chassis.files.file_lock import FileLock, FileLockedError
 
 PREFIX: Final = "unix:"
 _PATH_SIZE_MAX: Final = 107  # bytes, of the kernel's sockaddr_un

@@ -13,7 +13,8 @@ error of a service is logged.
 
 A context variable has the span of the request for which code runs. A callback that the event loop
 runs later inherits it from the code that scheduled it, which may be another request's. So each step
-of an exchange sets its own (:mod:`.connections.traced`), and a span that has ended is no origin.
+of an exchange sets its own (:mod:`eruca_chassis.connections.traced`), and a span that has ended is
+no origin.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from eruca_chassis.asgi import trace_context_said
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
-from eruca_chassis.tracing import LINKS_MAX, Linked
+from eruca_chassis.spans.tracing import LINKS_MAX, Linked
 from eruca_chassis.versions import version_of
 
 CLOSE_SECONDS: Final = 3.0  # for the last spans; then they are lost

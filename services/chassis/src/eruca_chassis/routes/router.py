@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 from starlette.routing import compile_path
 
-from eruca_chassis.needs import Needs
+from eruca_chassis.admission.needs import Needs
 from eruca_chassis.requests.json_members import check_members
 from eruca_chassis.requests.parameters import check_parameters
 
@@ -134,7 +134,7 @@ def needs_of(routers: Iterable[APIRouter]) -> dict[str, Needs]:
     """Return what each operation of *routers* needs, by its id."""
     found: dict[str, Needs] = {}
     for router in routers:
-        assert isinstance(router, Router), "every router is an eruca_chassis.router.Router"
+        assert isinstance(router, Router), "every router is an eruca_chassis.routes.router.Router"
         assert found.keys().isdisjoint(router.needs), "an operation's id is unique in its service"
         found.update(router.needs)
     return found

@@ -1,0 +1,1 @@
+"""Decide whether a request is admitted: hosts, sites, rights and budgets."""

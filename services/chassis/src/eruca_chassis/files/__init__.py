@@ -1,0 +1,1 @@
+"""Files that survive crashes: directories, locks, flushes, replacements."""

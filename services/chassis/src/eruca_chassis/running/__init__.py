@@ -1,0 +1,1 @@
+"""Run a service: its settings, its command line, its process."""

@@ -1,0 +1,1 @@
+"""The addresses on which a service listens, and TLS on them."""

@@ -1,0 +1,1 @@
+"""Spans of requests and of shared work, and their export."""
