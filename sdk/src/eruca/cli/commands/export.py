@@ -134,8 +134,9 @@ async def export(
     For a table, TOPIC may be several topics, separated by ','. The topic %DLQ%GROUP has a group's
     dead letters. The topic ERUCA_SYS_EVENTS has the brokers' own records.
 
-    If the query service knows messages on a broker that is registered at no name server, the
-    command fails, unless --allow-incomplete or --allow-loss is given.
+    If the query service knows messages on a broker that is registered at no name server, or cannot
+    tell because its database is unreachable, the command fails, unless --allow-incomplete or
+    --allow-loss is given.
     """
     from eruca.cli.exporting.file_export import FileRequest, export_to_file
     from eruca.cli.exporting.table_export import TableRequest, export_to_table
