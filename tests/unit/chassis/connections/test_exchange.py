@@ -172,12 +172,17 @@ def test_what_is_announced_too_large_is_refused_unread(
 
 @pytest.mark.parametrize("come", [0, 1, 4_000, 64 * 1024, 200_000])
 @pytest.mark.parametrize("step", [100, 1_000, 64 * 1024])
-def test_what_is_missing_of_a_body_is_put_into_a_buffer_that_grows(come: int, step: int) -> None:
+@pytest.mark.parametrize("is_known_head", [False, True])
+def test_what_is_missing_of_a_body_is_put_into_a_buffer_that_grows(
+    come: int, step: int, *, is_known_head: bool
+) -> None:
     body = random.Random(come).randbytes(300_000)
     things = Things(headers={b"content-length": b"300000"}, limit_size=300_000, budget_size=300_000)
     exchange = things.exchange
     exchange.begin()
-    if come:
+    if is_known_head:
+        exchange.begin_large(memoryview(body)[:come])
+    elif come:
         exchange.add(body[:come])
 
     is_whole = False
@@ -185,7 +190,7 @@ def test_what_is_missing_of_a_body_is_put_into_a_buffer_that_grows(come: int, st
         done = exchange.received_size
         room = exchange.room()
         buffer_size = done + len(room)
-        assert buffer_size <= max(64 * 1024, done * 8)
+        assert buffer_size <= max(64 * 1024, done * 8) * (2 if buffer_size == len(body) else 1)
         room = room[:step]
         room[:] = body[done : done + len(room)]
         is_whole = exchange.filled(len(room))
@@ -198,10 +203,14 @@ def test_what_is_missing_of_a_body_is_put_into_a_buffer_that_grows(come: int, st
     assert exchange.buffer is exchange.body
 
 
-def test_a_large_body_that_fits_no_more_is_dropped_to_its_end() -> None:
+@pytest.mark.parametrize("first_size", [0, 200_000])
+def test_a_large_body_that_fits_no_more_is_dropped_to_its_end(first_size: int) -> None:
     things = Things(headers={b"content-length": b"300000"}, limit_size=300_000, budget_size=100_000)
     exchange = things.exchange
     exchange.begin()
+    if first_size:
+        exchange.begin_large(memoryview(bytes(first_size)))
+        assert exchange.status == 429
 
     is_whole = False
     while not is_whole:

@@ -292,7 +292,7 @@ class ServiceProtocol(HttpToolsProtocol):
             if body_end > len(data):
                 if body_end - len(data) < LARGE_BODY_SIZE_MIN:
                     break
-                self._begin_large(request, data[end:])
+                self._begin_large(request, memoryview(data)[end:])
                 return len(data)
             exchange = self._known_exchange(request)
             self._begin(exchange)
@@ -368,7 +368,7 @@ class ServiceProtocol(HttpToolsProtocol):
             self._unset_keepalive_if_required()
         return exchange
 
-    def _begin_large(self, request: RequestHead, come: bytes) -> None:
+    def _begin_large(self, request: RequestHead, come: memoryview) -> None:
         """Begin a request whose head is known and whose large body has only begun to arrive.
 
         The parser sees nothing of it. If it is refused already, its body is dropped as it arrives.
@@ -378,10 +378,7 @@ class ServiceProtocol(HttpToolsProtocol):
         # Before it begins: a refusal at once must not close on a client that still sends.
         self._receiving = exchange = self._known_exchange(request)
         self._begin(exchange)
-        before = exchange.received_size
-        exchange.add(come)
-        if exchange.received_size == before:
-            exchange.filled(len(come))  # they were dropped, and count all the same
+        exchange.begin_large(come)
         let_read(self.transport, BodyReceiver(self, exchange, self._received))
 
     def _has_admitted(self, request: RequestHead) -> bool:

@@ -85,6 +85,7 @@ _SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which arriving pieces are jo
 _GATHERED_SIZE_MAX: Final = 64 * 1024  # bytes of a joined piece
 _FIRST_BUFFER_SIZE: Final = 64 * 1024  # bytes of the first buffer for a large body
 _BUFFER_GROWTH: Final = 8  # size of the next one, times the bytes received: 4 MiB move twice
+_ROUNDING_MAX: Final = 2  # the last buffer may be larger, by this factor
 UNREAD: Final = object()  # the meaning of a head that no endpoint has read
 _DROPPED: Final = bytearray(64 * 1024)  # destination of bytes that are dropped
 
@@ -542,6 +543,17 @@ class Exchange:
             self.chunks.append(last)
         last += piece
 
+    def begin_large(self, piece: memoryview) -> None:
+        """Store the first piece of a large body in the buffer that the handler gets."""
+        self._size = len(piece)
+        if self._limit is None or self.status:
+            return  # it is dropped
+        if self._size > self._paid:
+            self.resume(self._pay, self._limit)
+        if not self.status:
+            assert not self.chunks, "the body has begun before"
+            self._use_buffer(self._next_buffer_size(), piece)
+
     @property
     def received_size(self) -> int:
         """Bytes of the body that have arrived."""
@@ -565,14 +577,24 @@ class Exchange:
             return memoryview(_DROPPED)[: announced - self._size]
         buffer = self._buffer
         if buffer is None or len(buffer) == self._size:
-            wanted = max(self._size * _BUFFER_GROWTH, _FIRST_BUFFER_SIZE)
-            buffer = new_buffer(min(wanted, announced))
             # Not resized in place: the transport may still hold a view of the old one.
             come = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
-            memoryview(buffer)[: self._size] = memoryview(come)[: self._size]
-            self._buffer = buffer
-            self.chunks = [buffer]
+            buffer = self._use_buffer(self._next_buffer_size(), memoryview(come)[: self._size])
         return memoryview(buffer)[self._size :]
+
+    def _next_buffer_size(self) -> int:
+        announced = self.request.body_size
+        assert announced is not None
+        size = max(self._size * _BUFFER_GROWTH, _FIRST_BUFFER_SIZE)
+        # A buffer that would be filled almost at once would move most of the body for little.
+        return size if announced > size * _ROUNDING_MAX else announced
+
+    def _use_buffer(self, size: int, come: memoryview) -> bytearray:
+        """Let the body continue in a buffer of *size* bytes, which begins with those of *come*."""
+        self._buffer = buffer = new_buffer(size)
+        memoryview(buffer)[: len(come)] = come
+        self.chunks = [buffer]
+        return buffer
 
     def filled(self, size: int) -> bool:
         """Record *size* bytes received into :meth:`room`; return whether the body is complete."""
