@@ -131,6 +131,7 @@ class BrokerFetcher:
         # queues that are not read, with the error's code
         self._warned: dict[MessageQueue, str] = {}
         self._master_until = 0.0  # time by the loop's clock before which no standby is asked
+        self._is_kicked = False
         self._is_closed = False
 
     @property
@@ -151,7 +152,16 @@ class BrokerFetcher:
         return flow
 
     def kick(self) -> None:
-        """Pull every queue that has room and is not being pulled."""
+        """Pull every queue that has room and is not being pulled, in the event loop's next turn.
+
+        So one request pulls all queues that get room in a turn.
+        """
+        if not self._is_kicked:
+            self._is_kicked = True
+            asyncio.get_running_loop().call_soon(self._start_pulls)
+
+    def _start_pulls(self) -> None:
+        self._is_kicked = False
         prefetch = self._prefetch
         if self._is_closed or self._pause is not None or prefetch.size >= prefetch.size_max:
             return

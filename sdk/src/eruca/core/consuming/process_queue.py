@@ -13,8 +13,9 @@ Source: RocketMQ 5.3, ``ProcessQueue``.
 
 from __future__ import annotations
 
+import operator
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 
@@ -78,15 +79,15 @@ class ProcessQueue(Generic[M]):
         """The committable offset: all messages before it are complete."""
         return self._offsets[0] if self._offsets else self.next_offset
 
-    def put(self, messages: Iterable[M], next_offset: int) -> int:
+    def put(self, messages: Sequence[M], next_offset: int) -> int:
         """Add pulled messages, in order; return their bytes."""
-        held, offsets, size = self._held, self._offsets, 0
-        for message in messages:
-            offset = message.queue_offset
-            assert not offsets or offset > offsets[-1], "offsets of a queue only grow"
-            held[offset] = message
-            offsets.append(offset)
-            size += message.size
+        offsets = self._offsets
+        added = [message.queue_offset for message in messages]
+        before = [offsets[-1] if offsets else -1, *added]
+        assert all(map(operator.lt, before, added)), "offsets of a queue only grow"
+        self._held.update(zip(added, messages, strict=True))
+        offsets.extend(added)
+        size = sum(message.size for message in messages)
         assert next_offset >= self.next_offset
         assert not offsets or next_offset > offsets[-1], "what is held would be pulled again"
         self.next_offset = next_offset
@@ -102,7 +103,7 @@ class ProcessQueue(Generic[M]):
             if held.get(offset) is message:  # after a restart another message may have the offset
                 del held[offset]
                 size += message.size
-                if offset in kept:
+                if kept and offset in kept:
                     kept.discard(offset)
                     self.kept_size -= message.size
         while offsets and offsets[0] not in held:

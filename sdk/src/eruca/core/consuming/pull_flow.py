@@ -95,7 +95,7 @@ class QueueFlow:
             return 0
         assert before is None or before <= messages[0].queue_offset, "read again"
         assert messages[-1].queue_offset < next_offset, "it would be pulled again"
-        size = sum(message._size for message in messages)
+        size = sum(message.size for message in messages)
         self._chunks.append(messages)
         self.count += len(messages)
         self.size += size
@@ -117,7 +117,7 @@ class QueueFlow:
                 chunk = chunk[:room]
             taken += chunk
         self.count -= len(taken)
-        self.size -= sum(message._size for message in taken)
+        self.size -= sum(message.size for message in taken)
         assert self.count >= 0
         assert (self.count == 0) == (not self._chunks), "the count is not that of what is ready"
         return taken
@@ -127,7 +127,7 @@ class QueueFlow:
         if messages:
             self._chunks.appendleft(messages)
             self.count += len(messages)
-            self.size += sum(message._size for message in messages)
+            self.size += sum(message.size for message in messages)
 
     def pause(self) -> None:
         """Drop prefetched messages and stop prefetching; the position stays."""

@@ -73,7 +73,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     queue_offset: int  # index in the queue
     _records: Buffer  # contains the record
     _start: int  # of its record
-    _size: int  # of its record
+    size: int  # bytes of its record
     _body: bytes | None = None
     _retried: int = 0  # retries in place, by an ordered consumer; the record does not count them
     _damage: str | None = None  # set if there is no record
@@ -213,11 +213,6 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         return self._i64(RecordLayout.LOG_OFFSET)
 
     @property
-    def size(self) -> int:
-        """Bytes of its record."""
-        return self._size
-
-    @property
     def born_at(self) -> datetime:
         """Creation time, by the producer's clock."""
         return _moment(self._i64(RecordLayout.BORN_TIMESTAMP))
@@ -257,17 +252,17 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     def record(self) -> bytes:
         """Its record, byte for byte as in the log."""
         self._check()
-        return bytes(self._records[self._start : self._start + self._size])
+        return bytes(self._records[self._start : self._start + self.size])
 
     def detached(self) -> ReceivedMessage:
         """Return the same message without the rest of its answer."""
         if self._damage is not None:
             return self
-        return ReceivedMessage(self.queue, self.queue_offset, self.record, 0, self._size)
+        return ReceivedMessage(self.queue, self.queue_offset, self.record, 0, self.size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         record = b"" if self._damage is not None else self.record
-        parts = (self.queue, self.queue_offset, record, 0, self._size, None)
+        parts = (self.queue, self.queue_offset, record, 0, self.size, None)
         return (ReceivedMessage, (*parts, self._retried, self._damage))
 
     def __eq__(self, other: object) -> bool:

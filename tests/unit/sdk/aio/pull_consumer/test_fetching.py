@@ -78,6 +78,30 @@ async def test_pulls_are_sent_while_no_poll_waits(
         assert max(flow.count for flow in consumer._assignment.flows) > 7, "it has been answered"
 
 
+async def test_queues_that_get_room_in_one_turn_are_pulled_by_one_request(
+    client: eruca.AsyncClient,
+    queues: Queues,
+    hot: ScriptedTransport,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pull_consumer, "TURN_SECONDS", 60.0)
+    for queue_id in range(2):
+        queues.store(queue_id, *map(str, range(20)))
+    async with client.pull_consumer(
+        topics="orders", start="earliest", prefetch_count_max=4
+    ) as consumer:
+        await consumer.poll(count_max=1, wait_seconds=20)
+        await until(lambda: not consumer._assignment.flows[0].is_pulling)
+        before = len(hot.requests)
+
+        for _ in range(6):  # of eight that are prefetched
+            assert await consumer.poll(count_max=1, wait_seconds=0)
+        await until(lambda: len(hot.requests) > before)
+
+        [request] = hot.requests[before:]
+        assert len(msgspec.json.decode(request.body)["queues"]) == 2
+
+
 async def test_no_more_is_held_ready_than_allowed(
     client: eruca.AsyncClient, queues: Queues, hot: ScriptedTransport
 ) -> None:
