@@ -42,7 +42,9 @@ from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.messages.received_message import ReceivedMessage
 
-STINT_SECONDS: Final = 0.005  # how long workers continue before they yield to the event loop
+# How long workers continue before they yield to the event loop. In a longer time they would handle
+# most of what is prefetched, and wait for the next pulls.
+STINT_SECONDS: Final = 0.002
 THREAD_STINT_SECONDS: Final = 1.0  # how long a thread continues; a process that ends waits for it
 
 _logger = logging.getLogger(__name__)
