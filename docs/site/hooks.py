@@ -32,7 +32,7 @@ PAGES: Final = (
     "docs/reference/**/*.md",
     "docs/runbook.md",
     "docs/zh/**/*.md",
-    "bench/README.md",
+    "bench/*.md",
     "clients/README.md",
     "deploy/tls/README.md",
     "interop/README.md",
