@@ -213,6 +213,9 @@ class Http1Connection(asyncio.Protocol):
         self._body = [receiver.taken()]
         self.on_message_complete()
         self._parser = httptools.HttpResponseParser(self)  # the old one still expects the body
+        # Unrequested bytes, received already or not, would be taken for the next answer.
+        if receiver.has_more or self.has_ended():
+            self.abort()
 
     def _let_read(self, protocol: asyncio.BaseProtocol) -> None:
         """Make *protocol* receive what arrives; uvloop checks its type when reading starts."""
@@ -345,6 +348,9 @@ class Http1Connection(asyncio.Protocol):
 class _BodyReceiver(asyncio.BufferedProtocol):
     """Replaces a connection's own protocol while the rest of a large body arrives.
 
+    Bytes behind the body would remain in the socket and be taken for the next answer. So the memory
+    has room for one of them.
+
     Args:
         connection: Gets all other events.
         begin: What has arrived of the body.
@@ -353,24 +359,28 @@ class _BodyReceiver(asyncio.BufferedProtocol):
 
     def __init__(self, connection: Http1Connection, begin: bytes, size: int) -> None:
         self._connection = connection
+        self._size = size
         # Memory that can be written in place, and is ``bytes`` in the end without a copy.
-        self._body = io.BytesIO(bytes(size))
+        self._body = io.BytesIO(bytes(size + 1))
         self._body.write(begin)
-        self._missing = self._body.getbuffer()[len(begin) :]
+        self._room = self._body.getbuffer()[len(begin) :]
+        self.has_more = False  # True: a byte behind the body has arrived
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return the memory for the next bytes, and for no byte behind the body."""
-        return self._missing
+        """Return the memory for the next bytes."""
+        return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Count bytes that have arrived."""
-        self._missing = self._missing[nbytes:]
-        if not self._missing:
+        self._room = self._room[nbytes:]
+        if len(self._room) <= 1:
+            self.has_more = not self._room
             self._connection.filled(self)
 
     def taken(self) -> bytes:
         """Return the body, which is complete."""
-        self._missing.release()
+        self._room.release()
+        self._body.truncate(self._size)
         return self._body.getvalue()
 
     def eof_received(self) -> bool:

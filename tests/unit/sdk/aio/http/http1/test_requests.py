@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import tracemalloc
 
 import pytest
 
 from eruca.aio.http.http1 import Http1Transport
-from eruca.aio.http.http1_connection import IN_PLACE_SIZE_MIN, JOIN_SIZE
+from eruca.aio.http.http1_connection import JOIN_SIZE
 from eruca.aio.http.transport import keep_alive_options
-from eruca.contract.errors import TransportError
 from support.http1_clients import SECONDS, get, post
-from support.http_peers import OK, answering, closing_after, peer, read_request
+from support.http_peers import OK, answering, peer, read_request
 
 pytestmark = pytest.mark.anyio
 
@@ -102,59 +100,3 @@ async def test_a_large_body_arrives_whole(client: Http1Transport, size: int) -> 
     async with peer(script) as server:
         half = size // 2
         assert await post(client, server.url, sent[:half], sent[half:]) == b"ok"
-
-
-@pytest.mark.parametrize("size", [IN_PLACE_SIZE_MIN - 1, IN_PLACE_SIZE_MIN, 5 * 1024 * 1024])
-@pytest.mark.parametrize("is_in_pieces", [False, True], ids=["whole", "in pieces"])
-async def test_a_large_answer_arrives_whole(
-    client: Http1Transport, size: int, *, is_in_pieces: bool
-) -> None:
-    sent = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size
-
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(head + sent[:5] if is_in_pieces else head + sent)
-        await writer.drain()
-        if is_in_pieces:
-            await asyncio.sleep(0)
-            writer.write(sent[5:])
-        await read_request(reader)
-        writer.write(OK)
-
-    async with peer(script) as server:
-        assert await get(client, server.url) == sent
-        assert await get(client, server.url) == b"ok", "the connection serves the next request"
-        assert server.connection_count == 1
-
-
-async def test_a_large_answer_takes_its_memory_once(client: Http1Transport) -> None:
-    piece, count = bytes(64 * 1024), 100
-
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (count * len(piece)))
-        for _ in range(count):
-            writer.write(piece)
-            await writer.drain()  # the server's share of the memory is small
-
-    async with peer(script) as server:
-        tracemalloc.start()
-        try:
-            body = await get(client, server.url)
-            _, peak_bytes = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-
-    assert body.__class__ is bytes
-    assert body == piece * count
-    assert peak_bytes < 1.5 * len(body)
-
-
-async def test_a_large_answer_that_ends_early_is_an_error(client: Http1Transport) -> None:
-    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * 300_000
-
-    async with peer(closing_after(answer)) as server:
-        with pytest.raises(TransportError, match="before the answer was complete"):
-            await get(client, server.url)
-        assert client.open_connections == 0
