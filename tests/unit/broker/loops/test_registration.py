@@ -52,7 +52,9 @@ class NameServer:
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.status = 200
-        self.is_silent = False
+        self.is_silent = False  # closes the connection instead of an answer
+        self.goes_on = asyncio.Event()  # while not set, it answers nothing, as if it were stopped
+        self.goes_on.set()
         self.is_behind_proxy = False  # which answers errors in its own way
         self.needs_topics = False
         self.ordered_topics: dict[str, str] | None = None
@@ -66,6 +68,11 @@ class NameServer:
     @property
     def with_topics(self) -> list[dict[str, Any]]:
         return [body for body in self.registrations if body["topics"] is not None]
+
+    @property
+    def known(self) -> list[str]:
+        """The topics that were registered last."""
+        return [topic["topic"] for topic in self.with_topics[-1]["topics"]]
 
     async def registered(self, times: int) -> None:
         """Return once the broker's registration was renewed so often."""
@@ -86,6 +93,7 @@ class NameServer:
                 size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
                 body = await reader.readexactly(size)
                 self.requests.append((method, json.loads(body) if body else {}))
+                await self.goes_on.wait()
                 if self.is_silent:
                     return
                 result = json.dumps(
@@ -162,6 +170,12 @@ class Broker:
             place=lambda: self.place,
         )
 
+    def create(self, name: str) -> asyncio.Task[None]:
+        """Create a topic; the task ends once the change is known."""
+        self.names.append(name)
+        self.registration.topics_changed()
+        return asyncio.create_task(self.registration.told())
+
 
 @asynccontextmanager
 async def registering(
@@ -216,18 +230,117 @@ async def test_a_change_is_known_once_the_name_servers_have_acknowledged_it() ->
             assert [t["topic"] for t in server.with_topics[-1]["topics"]] == ["orders", "flights"]
 
 
-async def test_a_silent_name_server_is_waited_for_during_a_limited_time(
+async def test_a_silent_name_server_is_waited_for_once_and_during_a_limited_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registration, "TOLD_SECONDS", 0.05)
+    limit = 0.3
+    now = asyncio.get_running_loop().time
+    async with name_servers(1) as (server,), registering(server.url) as broker:
+        await until(lambda: broker.registration.registered_count == 1)
+        server.goes_on.clear()
+        monkeypatch.setattr(registration, "TOLD_SECONDS", limit)
+        begun_at = now()
+        async with asyncio.timeout(10 * limit):
+            await broker.create("flights")
+        assert now() - begun_at >= 0.9 * limit
+        assert broker.registration.registered_count == 1
+
+        monkeypatch.setattr(registration, "TOLD_SECONDS", 3600)
+        async with asyncio.timeout(10 * limit):
+            await broker.create("trains")
+
+        server.goes_on.set()
+        await until(lambda: "trains" in server.known)
+        await server.registered(len(server.registrations) + 1)  # that one was acknowledged
+        server.goes_on.clear()
+        is_known = broker.create("ships")
+        await until(lambda: "ships" in server.known)
+        assert not is_known.done()
+        server.goes_on.set()
+        await is_known
+
+
+async def test_who_waits_for_a_name_server_goes_on_when_another_one_has_waited_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with name_servers(1) as (server,), registering(server.url) as broker:
+        await until(lambda: broker.registration.registered_count == 1)
+        server.goes_on.clear()
+        monkeypatch.setattr(registration, "TOLD_SECONDS", 3600)
+        patient = broker.create("flights")
+        await until(lambda: "flights" in server.known)
+        monkeypatch.setattr(registration, "TOLD_SECONDS", 0.05)
+
+        async with asyncio.timeout(10):
+            await broker.create("trains")
+            await patient
+        server.goes_on.set()
+
+
+async def test_a_change_during_the_first_registration_is_waited_for() -> None:
+    async with name_servers(1) as (server,):
+        server.goes_on.clear()
+        async with registering(server.url) as broker:
+            await server.registered(1)
+            is_known = broker.create("flights")
+            server.goes_on.set()
+
+            await is_known
+
+            assert server.known == ["orders", "flights"]
+
+
+async def test_a_change_after_a_failed_registration_is_waited_for_until_the_last_one_expires(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration, "TOLD_SECONDS", 3600)
     async with name_servers(1) as (server,), registering(server.url) as broker:
         await until(lambda: broker.registration.registered_count == 1)
         server.is_silent = True
-        broker.registration.topics_changed()
-
-        await broker.registration.told()
-
+        await until(lambda: broker.registration.registered_count == 0)
+        is_known = broker.create("flights")
         server.is_silent = False
+        await is_known
+        assert server.known == ["orders", "flights"]
+
+        server.is_silent = True
+        await until(lambda: broker.registration.registered_count == 0)
+        broker.clock.advance(REGISTRANT.expiry_seconds)
+
+        async with asyncio.timeout(10):
+            await broker.create("trains")
+        assert broker.registration.registered_count == 0
+        server.is_silent = False
+
+
+async def test_a_name_server_that_refuses_this_broker_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration, "TOLD_SECONDS", 3600)
+    async with name_servers(1) as (server,), registering(server.url) as broker:
+        await until(lambda: broker.registration.registered_count == 1)
+        server.status = 409
+        await until(lambda: broker.registration.refusal is not None)
+
+        async with asyncio.timeout(10):
+            await broker.create("flights")
+
+
+async def test_changes_during_a_registration_share_the_next_one() -> None:
+    async with name_servers(1) as (server,), registering(server.url) as broker:
+        await until(lambda: broker.registration.registered_count == 1)
+        server.goes_on.clear()
+        first = broker.create("flights")
+        await until(lambda: "flights" in server.known)
+        before = len(server.with_topics)
+        names = [f"trains-{number}" for number in range(30)]
+        are_known = [first, *(broker.create(name) for name in names)]
+        server.goes_on.set()
+
+        await asyncio.gather(*are_known)
+
+        assert server.known == ["orders", "flights", *names]
+        assert len(server.with_topics) == before + 1
 
 
 async def test_another_place_in_the_group_is_registered_at_once() -> None:

@@ -67,8 +67,11 @@ async def put_topic(
     """Create the topic (201), or change the named settings of an existing topic (200).
 
     Settings that are not named stay unchanged; a new topic has the defaults. The answer comes once
-    the change is durable, and the name servers that know this broker know it. A name server that
-    does not answer is waited for at most a second.
+    the change is durable, and the name servers that have this broker have acknowledged the change.
+    Each is waited for a second at most, whatever the reason, and then not again until it has
+    acknowledged a registration. The broker sends them all its topics, so a change takes longer the
+    more topics there are. Changes made at the same time share a registration: to create many
+    topics, send several requests at once.
 
     Queues with messages that groups have not read are not removed (409, which names queues and
     counts). Lower `write_queue_count` first, let consumers finish, then lower `read_queue_count`.
@@ -104,10 +107,9 @@ async def delete_topic(topic: Topic, topics: Part[Topics]) -> None:
     """Delete the topic on this broker, with its queues and all groups' offsets in them, for good.
 
     The answer comes once the deletion is durable, and known to name servers, as that of a change.
-    Requests that wait for messages of the topic get
-    404. A group's retry or dead-letter topic follows its group, and is not deleted while the group
-    exists (409). The records stay in the log until retention removes them. A later topic of the
-    same name starts at offset 0.
+    Requests that wait for messages of the topic get 404. A group's retry or dead-letter topic
+    follows its group, and is not deleted while the group exists (409). The records stay in the log
+    until retention removes them. A later topic of the same name starts at offset 0.
     """
     await topics.delete(topic)
 

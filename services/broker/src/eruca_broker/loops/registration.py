@@ -10,8 +10,11 @@ A name server refuses a broker if another one has its name there. A broker that 
 registered nowhere, must not work: no consumer would see its messages
 (:attr:`Registration.refusal`).
 
-Who changes a topic is answered once the name servers that know this broker know the change, too
-(:meth:`Registration.told`). Otherwise a client that asks for the route next would not find it.
+Who changes a topic is answered once the name servers that have this broker have the change, too
+(:meth:`Registration.told`). Otherwise a client that asks for the route next would not find it. A
+registration lists all topics, so a change costs time in proportion to their number. Changes made
+while a registration is under way share the next one: many at once cost few registrations, but n
+changes one by one cost n.
 
 A broker with replicas is registered with its place in its group, which changes while it runs: the
 master under broker id 0, others under the numbers of their replicas. A change is sent at once.
@@ -27,7 +30,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -47,7 +49,7 @@ from eruca_chassis.loops import BackgroundLoop
 
 RETRY_SECONDS: Final = 0.5  # after a registration that failed; doubles, up to the heartbeat
 UNREGISTER_SECONDS: Final = 2.0  # less than for a registration: shutdown waits for it
-TOLD_SECONDS: Final = 1.0  # for name servers to acknowledge a change; a client waits for it
+TOLD_SECONDS: Final = 1.0  # for a name server to acknowledge a change; a client waits for it
 
 _log = structlog.get_logger()
 
@@ -164,13 +166,12 @@ class Registration:
             peer.loop.wake()
 
     async def told(self) -> None:
-        """Return once the name servers have acknowledged all changes so far.
+        """Return once the name servers that have this broker have acknowledged all changes so far.
 
-        Those that do not know this broker are not waited for, and the others for a second at most.
+        Each is waited for a second at most, whatever takes longer: it may be away, or slow, or the
+        topics many. After that it is not waited for until it has acknowledged a registration.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TOLD_SECONDS):
-                await asyncio.gather(*(peer.told(peer.changes) for peer in self._peers))
+        await asyncio.gather(*(peer.told(peer.changes) for peer in self._peers))
 
     def begin_stop(self) -> None:
         """Leave the routes at once, while requests in progress still end."""
@@ -211,7 +212,10 @@ class _Peer:
         self.topics_due_at = 0.0  # by the monotonic clock; the first step finds them due
         self.changes = 0  # of topics or place
         self._told_changes = 0  # … that the name server has acknowledged
-        self._step_over = asyncio.Event()  # of the present step, or of the next one
+        self._is_asking = False  # for its registration, at present
+        self._acknowledged_at: float | None = None  # by the monotonic clock; None: not here
+        self._is_late = False  # a change was not acknowledged in time, and nothing has been since
+        self._step_over = asyncio.Event()  # set when a step ends, and then another one
         self.loop = BackgroundLoop(
             f"registration at {url}", self._step, period_seconds=registrant.heartbeat_seconds
         )
@@ -246,11 +250,38 @@ class _Peer:
         except ErucaError as error:
             _log.warning("not unregistered", namesrv=self._url, why=str(error))
         self.is_registered = False
+        self._acknowledged_at = None
+        self._release()
 
     async def told(self, changes: int) -> None:
-        """Return once so many changes are acknowledged, or this broker is not registered."""
-        while self.is_registered and self._told_changes < changes:
-            await self._step_over.wait()
+        """Return once so many changes are acknowledged, or this peer is not to be waited for."""
+        try:
+            async with asyncio.timeout(TOLD_SECONDS):
+                while self._told_changes < changes and self._has_broker and not self._is_late:
+                    await self._step_over.wait()
+        except TimeoutError:
+            if self._told_changes < changes:
+                self._is_late = True
+                self._release()
+
+    @property
+    def _has_broker(self) -> bool:
+        """Return whether the name server may have this broker in its routes.
+
+        A request without an answer may have arrived. And a registration that failed leaves the one
+        before in the routes until it expires there.
+        """
+        if self._is_asking:
+            return True
+        since = self._acknowledged_at
+        return (
+            since is not None and self._clock.monotonic() < since + self._registrant.expiry_seconds
+        )
+
+    def _release(self) -> None:
+        """Let those who wait in :meth:`told` look again."""
+        self._step_over.set()
+        self._step_over = asyncio.Event()
 
     async def _step(self) -> float | None:
         now, changes = self._clock.monotonic(), self.changes
@@ -258,20 +289,23 @@ class _Peer:
         if with_topics:
             # Set before the request: a change that comes meanwhile makes them due again.
             self.topics_due_at = now + self._registrant.registration_seconds
+        self._is_asking = True
         try:
             result = await self._register(with_topics=with_topics)
             if result.needs_topics and not with_topics:
                 await self._register(with_topics=True)
         except ConflictError as error:
             self.refusal = error
+            self._acknowledged_at = None  # its routes have another broker
             self._failed(str(error))
         except (ErucaError, ValueError) as error:
             self._failed(str(error))
         else:
             self._told_changes = changes
             self._succeeded()
-        self._step_over.set()
-        self._step_over = asyncio.Event()
+        finally:
+            self._is_asking = False
+        self._release()
         self.has_outcome.set()
         self._on_outcome()
         if not self._failures_in_a_row:
@@ -331,6 +365,8 @@ class _Peer:
         if not self.is_registered:
             _log.info("registered", namesrv=self._url)
         self.is_registered = True
+        self._acknowledged_at = self._clock.monotonic()
+        self._is_late = False
         self.refusal = None
         self._last_fault = None
         self._failures_in_a_row = 0

@@ -131,7 +131,7 @@ class Topics:
     ) -> tuple[Topic, bool]:
         """Create a topic, or change the named settings of an existing one; durable on return.
 
-        Returns the topic and whether it is new, once the name servers that answer know of it.
+        Returns the topic and whether it is new, once name servers know of it, or after a second.
         Unchanged settings cause no write.
 
         Args:
@@ -174,7 +174,7 @@ class Topics:
     async def delete(self, name: str) -> None:
         """Delete a topic with its queues and every group's offsets in them; durable on return.
 
-        The name servers that answer know of it then.
+        Name servers know of it then, or a second has passed.
         A topic of the same name created later starts at offset 0 again.
 
         Raises:
