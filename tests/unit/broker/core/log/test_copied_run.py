@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from random import Random
 from typing import NamedTuple
@@ -69,7 +70,7 @@ def run_of(places: list[Place]) -> bytearray:
 
 
 def plain(run: bytearray, room: int) -> list[StoredBatch] | None:
-    return copied_run._plain(run, 0, len(run), BASE, room=room)
+    return copied_run._plain(memoryview(run), BASE, room=room)
 
 
 def walked(run: bytearray, room: int) -> list[StoredBatch]:
@@ -167,3 +168,30 @@ def test_a_run_without_room_for_a_blank_record_behind_it_is_refused() -> None:
     assert plain(run, len(run) + 7) is None
     assert plain(run, len(run) + 8) is not None
     assert plain(run, len(run)) is None
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+@pytest.mark.parametrize("segment_count", [1, 2])
+def test_the_batches_of_a_run_refer_to_its_bytes(
+    kind: type[bytes | bytearray], segment_count: int
+) -> None:
+    filled = bytearray()
+    for _ in range(segment_count):
+        record = Record("orders", bytes(1024 * 1024), queue_offset=3, log_offset=BASE + len(filled))
+        filled += encode_record(record, with_checksum=True)
+        size = len(filled)
+        filled += encode_blank(50).ljust(50, b"\0")
+    run = kind(filled[:size])
+    room = len(filled) // segment_count
+
+    tracemalloc.start()
+    try:
+        proved = prove_run(
+            memoryview(run), BASE, room=room, segment_bytes=room + 1, log_id="", epoch=0
+        )
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert [stored.batch.count for stored in proved.batches] == [1] * segment_count
+    assert peak_bytes < 100_000

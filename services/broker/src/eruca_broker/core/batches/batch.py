@@ -54,7 +54,7 @@ class Batch:
 
     Attributes:
         buffer: ``buffer[start : start + size]`` holds the records back to back; never resized.
-            What follows them belongs to others.
+            What follows them belongs to others. A bytearray until they are stamped.
         at: Memory address of the records' first byte.
         found: Ends, tag codes and keys of the records; a key's number is that of its record's
             start.
@@ -66,7 +66,7 @@ class Batch:
         self,
         topic: str,
         queue_id: int,
-        buffer: bytearray,
+        buffer: bytearray | memoryview,
         start: int,
         layout: RecordLayout,
         count: int,
@@ -126,6 +126,7 @@ class Batch:
                 records already contain theirs.
         """
         assert self.found.count == self.count, "not every record was verified"
+        assert self.buffer.__class__ is bytearray, "stamped records are never stamped again"
         layout = self.layout
         common = _stored_part(store_timestamp, store_host)
         common_at = layout.store_timestamp
@@ -209,30 +210,25 @@ def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Bat
 def read_batch(topic: str, queue_id: int, buffer: bytearray, count: int) -> Batch:
     """Return the batch in *buffer*, which holds *count* valid records and nothing else."""
     layout = layout_of(int.from_bytes(buffer[_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
-    return read_stored(topic, queue_id, buffer, (0, len(buffer)), layout=layout, count=count)
+    batch = Batch(topic, queue_id, buffer, 0, layout, count)
+    _read_properties(batch)
+    return batch
 
 
 def read_stored(
-    topic: str,
-    queue_id: int,
-    buffer: bytearray,
-    extent: tuple[int, int],
-    *,
-    layout: RecordLayout,
-    count: int,
+    topic: str, queue_id: int, records: memoryview, at: int, *, layout: RecordLayout, count: int
 ) -> Batch:
-    """Return the batch of *count* valid records in a part of *buffer*, which is not copied.
+    """Return the batch of *records*, which are valid and are not copied.
 
     Args:
         topic: Their topic.
         queue_id: Their queue.
-        buffer: The records, and others; never resized.
-        extent: The beginning and end of the part.
+        records: Their bytes, which may be read-only: the batch cannot be stamped.
+        at: Memory address of the first byte.
         layout: Of each of them.
         count: Their number.
     """
-    begin, end = extent
-    batch = Batch(topic, queue_id, buffer, begin, layout, count, end - begin)
+    batch = Batch(topic, queue_id, records, 0, layout, count, at=at)
     _read_properties(batch)
     return batch
 
@@ -269,10 +265,11 @@ def sizes_of(batch: Batch) -> Sequence[int]:
 
 def _prove_next(batch: Batch, sizes: Sequence[int], expected: Expected) -> None:
     """Verify the record that was not plainly valid, or raise an error that names the fault."""
-    found = batch.found
+    found, buffer = batch.found, batch.buffer
+    assert isinstance(buffer, bytearray), "only records that are not stamped are verified"
     row = found.count
     start = found.start_of(row)
-    text = prove_record(batch.buffer, batch.start + start, row, sizes[row], expected)
+    text = prove_record(buffer, batch.start + start, row, sizes[row], expected)
     found.add(text, topic=batch.topic, record=start, end=start + sizes[row])
 
 

@@ -100,10 +100,12 @@ def requests_of(requests: Requests) -> list[Request]:
         ValidationError: As there.
     """
     batch, expected = requests
-    found, start = list[Request](), batch.start
+    buffer, start = batch.buffer, batch.start
+    assert isinstance(buffer, bytearray), "only records that are not stamped are verified"
+    found = list[Request]()
     for row, size in enumerate(sizes_of(batch)):
-        properties = prove_record(batch.buffer, start, row, size, expected, may_be_delayed=True)
-        found.append(Request(bytes(batch.buffer[start : start + size]), properties))
+        properties = prove_record(buffer, start, row, size, expected, may_be_delayed=True)
+        found.append(Request(bytes(buffer[start : start + size]), properties))
         start += size
     return found
 

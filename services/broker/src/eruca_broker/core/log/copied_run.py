@@ -50,7 +50,7 @@ from eruca.core.messages.record_chain import RECORD_HEAD
 from eruca.core.messages.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.batches.batch import Batch, entries_of, read_batch, read_stored
 from eruca_broker.core.log.recovery import is_legal_topic, walk
-from eruca_broker.core.native.library import CRC32_AT, address_of, divide_run
+from eruca_broker.core.native.library import CRC32_AT, address_of, address_of_array, divide_run
 from eruca_broker.core.properties.found import FoundProperties
 from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.core.state.events import Event, StateSnapshot, UnknownEventError, decode_event
@@ -90,7 +90,7 @@ def prove_run(
     """Verify a run, and return its batches.
 
     Args:
-        run: Its bytes: all of a bytearray, or else they are copied.
+        run: Its bytes, which the batches refer to.
         log_offset: Log offset of its first byte.
         room: Bytes left in the segment in which it begins.
         segment_bytes: Bytes of each later segment.
@@ -103,13 +103,11 @@ def prove_run(
     stretches: list[memoryview] = []
     batches: list[StoredBatch] = []
     position, is_filled = 0, True
-    buffer = run.obj if isinstance(run.obj, bytearray) else bytearray(run)
-    assert len(buffer) == len(run), "the run is a part of its buffer"
     while position < len(run):
         stretch = run[position : position + room]
         is_filled = len(stretch) == room
         place = log_offset + position
-        proved = _plain(buffer, position, len(stretch), place, room=room)
+        proved = _plain(stretch, place, room=room)
         if proved is None:
             proved = list(_proved(stretch, place, is_filled=is_filled, room=room))
         batches += proved
@@ -124,29 +122,30 @@ def prove_run(
     return ProvedRun(log_offset, stretches, batches)
 
 
-def _plain(
-    buffer: bytearray, begin: int, size: int, log_offset: int, *, room: int
-) -> list[StoredBatch] | None:
+def _plain(stretch: memoryview, log_offset: int, *, room: int) -> list[StoredBatch] | None:
     """Return the batches of a stretch if all its records are plainly valid, else None."""
+    size = len(stretch)
+    address = address_of_array(np.frombuffer(stretch, np.uint8), np.uint8)  # it may be read-only
     divided = bytearray(_DIVIDED.size * min(size // RECORD_SIZE_MIN + 1, _DIVIDED_MAX))
     batches: list[StoredBatch] = []
     at = 0
     while count := divide_run(
-        *(address_of(buffer, begin + at), size - at, log_offset + at),
+        *(address + at, size - at, log_offset + at),
         *(_SINGLE, len(_SINGLE), CRC32_AT),
         *(address_of(divided), len(divided) // _DIVIDED.size),
     ):
-        part = begin + at
         for row in _DIVIDED.iter_unpack(memoryview(divided)[: count * _DIVIDED.size]):
             queue_offset, store_timestamp, first, end, number, queue_id, hosts, *place, _ = row
-            topic_at, topic_size = part + place[0], place[1]
-            topic = _topic_of(bytes(buffer[topic_at : topic_at + topic_size]))
+            topic_at, topic_size = at + place[0], place[1]
+            topic = _topic_of(bytes(stretch[topic_at : topic_at + topic_size]))
             if topic is None:
                 return None
-            extent = part + first, part + end
-            layout = layout_of(hosts)
-            batch = read_stored(topic, queue_id, buffer, extent, layout=layout, count=number)
-            its_offset = log_offset + at + first
+            begin = at + first
+            records, layout = stretch[begin : at + end], layout_of(hosts)
+            batch = read_stored(
+                topic, queue_id, records, address + begin, layout=layout, count=number
+            )
+            its_offset = log_offset + begin
             entries = entries_of(batch, its_offset)
             event = _decoded(bytes(_body_of(batch))) if topic == EVENTS_TOPIC else None
             batches.append(
@@ -158,7 +157,7 @@ def _plain(
     if at < size:
         if size - at < BLANK_SIZE_MIN or size < room:
             return None
-        rest, magic = RECORD_HEAD.unpack_from(buffer, begin + at)
+        rest, magic = RECORD_HEAD.unpack_from(stretch, at)
         return batches if magic == MAGIC_BLANK and rest == size - at else None
     return batches if room - size >= BLANK_SIZE_MIN else None
 

@@ -158,8 +158,11 @@ encode_index_entries: Final = _function(
 in_memory_until: Final = _function("in_memory_until", c_uint64, c_void_p, c_uint64, c_uint64)
 
 
-def address_of(buffer: bytearray, at: int = 0) -> int:
-    """Return the address of byte *at* of *buffer*; valid until the buffer is resized or freed."""
+def address_of(buffer: bytearray | memoryview, at: int = 0) -> int:
+    """Return the address of byte *at* of *buffer*; valid until the buffer is resized or freed.
+
+    It must be writable; of read-only memory, :func:`address_of_array` returns it.
+    """
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer, at))
 
 
