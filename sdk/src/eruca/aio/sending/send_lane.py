@@ -269,7 +269,9 @@ class SendLane:
         self._close_open_batch()
         batch = self._open = self._new_batch()
         ahead = len(self._waiting) + len(self._in_flight)
-        batch.count_max, batch.size_max = full_at(self._limits, ahead)
+        batch.count_max, batch.size_max = full_at(
+            self._limits, ahead, takes_turns=self._turns is None and self._in_flight_max > 1
+        )
         self._waiting.append(batch)
         self._pump_soon()
         return batch

@@ -160,16 +160,17 @@ class Message(_Details, frozen=True, gc=False, eq=False):
                 and self._text is None  # else it is a copy by msgspec.structs.replace
             ):
                 keys: Any = self.keys
+                key = keys
                 if keys.__class__ in _SEVERAL and len(keys) == 1:
-                    (keys,) = keys
-                if keys.__class__ is str:
+                    (key,) = keys
+                if key.__class__ is str:
                     if (
-                        0 < len(keys) <= PLAIN_TEXT_SIZE_MAX
-                        and keys.isascii()
-                        and keys.isprintable()
-                        and " " not in keys
+                        0 < len(key) <= PLAIN_TEXT_SIZE_MAX
+                        and key.isascii()
+                        and key.isprintable()
+                        and " " not in key
                     ):
-                        force_setattr(self, "keys", (keys,))
+                        force_setattr(self, "keys", (key,))
                         return
                 elif keys == ():
                     return

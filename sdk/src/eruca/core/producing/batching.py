@@ -6,9 +6,10 @@ has lingered long enough, or until the other batch has returned, whichever is fi
 with the load.
 
 All senders may wait for one batch. If their next messages formed one batch again, broker and
-producer would wait for each other in turns. So a batch is full at :data:`TURN_COUNT` messages or
-:data:`TURN_BYTES` while fewer than two others wait or are under way: the broker stores one while
-the next one is built.
+producer would wait for each other in turns. So a batch for any queue is full at :data:`TURN_COUNT`
+messages or :data:`TURN_BYTES` while fewer than two others of its lane wait or are under way: the
+broker stores one while the next one is built. Where only one may be under way, there are no turns
+to take, and a full batch carries more in a round trip.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class Batching:
     """Options for grouping messages into batches.
 
     Args:
-        count_max: Maximum number of messages in a batch; 500 at most while fewer than two batches
-            wait or are under way.
-        bytes_max: Maximum number of bytes in a batch, estimated; 1 MiB at most likewise. A larger
+        count_max: Maximum number of messages in a batch. For any queue of a topic, it is at most
+            500 while fewer than two batches wait or are under way, if more than one may be.
+        bytes_max: Maximum number of bytes in a batch, estimated; at most 1 MiB likewise. A larger
             message is sent alone.
         linger_ms: How long a batch may wait for more messages while another is under way.
         in_flight_max: Maximum number of batches under way, per topic; of ordered messages, per
@@ -58,14 +59,15 @@ TURN_BYTES: Final = 1024 * 1024  # its bytes, estimated
 _IN_TURNS: Final = 2  # batches: one is stored while another is built
 
 
-def full_at(limits: Batching, ahead: int) -> tuple[int, int]:
+def full_at(limits: Batching, ahead: int, *, takes_turns: bool) -> tuple[int, int]:
     """Return the count of messages and the bytes at which a new batch is full.
 
     Args:
         limits: Maximum size of a batch.
         ahead: Batches of the same lane that wait, or are under way.
+        takes_turns: Whether several batches of the lane may be under way, in any order.
     """
-    if ahead >= _IN_TURNS:
+    if ahead >= _IN_TURNS or not takes_turns:
         return limits.count_max, limits.bytes_max
     return min(limits.count_max, TURN_COUNT), min(limits.bytes_max, TURN_BYTES)
 

@@ -25,7 +25,7 @@ QUEUE = MessageQueue("orders", "a", 0)
 class Broker:
     """Stores batches; if a gate is shut, once the test opens it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_flight_max: int = 4) -> None:
         self.batches: list[PendingBatch] = []
         self.tasks: list[asyncio.Task[None] | None] = []
         self.gate = asyncio.Event()
@@ -36,7 +36,7 @@ class Broker:
             None,
             limits=Batching(),
             linger=0.001,
-            in_flight_max=4,
+            in_flight_max=in_flight_max,
             timeout=3.0,
         )
 
@@ -117,6 +117,14 @@ async def test_many_senders_that_all_wait_share_two_batches_which_take_turns() -
 
     await asyncio.gather(*sending, *more)
     assert broker.sizes == [500, 500, 24, 1_000]
+
+
+async def test_a_full_batch_goes_out_where_no_other_may_be_under_way() -> None:
+    broker = Broker(in_flight_max=1)
+
+    await asyncio.gather(*(broker.one() for _ in range(1_024)))
+
+    assert broker.sizes == [1_000, 24]
 
 
 async def test_a_batch_of_many_bytes_takes_turns_with_another_one() -> None:

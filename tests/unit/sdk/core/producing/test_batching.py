@@ -14,6 +14,9 @@ from eruca.core.producing.batching import (
     linger_seconds,
 )
 
+SMALL = Batching(count_max=100, bytes_max=4_000)
+LARGE = Batching(count_max=900, bytes_max=2_000_000)
+
 
 @pytest.mark.parametrize("is_full", [True, False])
 @pytest.mark.parametrize("waited", [0.0, 5.0])
@@ -47,13 +50,18 @@ def wait(*, is_full: bool, in_flight: int, waited: float = 0.0) -> float | None:
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_batch_takes_turns_with_another_one_while_few_are_ahead_of_it(ahead: int) -> None:
-    assert full_at(Batching(), ahead) == (TURN_COUNT, TURN_BYTES)
-    assert full_at(Batching(count_max=100, bytes_max=4_000), ahead) == (100, 4_000)
+    assert full_at(Batching(), ahead, takes_turns=True) == (TURN_COUNT, TURN_BYTES)
+    assert full_at(SMALL, ahead, takes_turns=True) == (100, 4_000)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_a_batch_is_full_at_its_limits_where_no_other_may_be_under_way(ahead: int) -> None:
+    assert full_at(LARGE, ahead, takes_turns=False) == (900, 2_000_000)
 
 
 @pytest.mark.parametrize("ahead", [2, 9])
 def test_a_batch_is_full_at_its_limits_behind_two_others(ahead: int) -> None:
-    assert full_at(Batching(count_max=900, bytes_max=2_000_000), ahead) == (900, 2_000_000)
+    assert full_at(LARGE, ahead, takes_turns=True) == (900, 2_000_000)
 
 
 @pytest.mark.parametrize(
