@@ -237,7 +237,8 @@ class Assignment:
             fetcher.add(flow)
         for name in [name for name, fetcher in self._fetchers.items() if not fetcher.flows]:
             await self._fetchers.pop(name).close()
-        self.kick()
+        for fetcher in self._fetchers.values():
+            fetcher.pull()  # at once: the next route may lack its broker
 
     def _new_fetcher(self, broker_name: str) -> BrokerFetcher:
         return BrokerFetcher(

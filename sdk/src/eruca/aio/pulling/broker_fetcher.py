@@ -158,9 +158,10 @@ class BrokerFetcher:
         """
         if not self._is_kicked:
             self._is_kicked = True
-            asyncio.get_running_loop().call_soon(self._start_pulls)
+            asyncio.get_running_loop().call_soon(self.pull)
 
-    def _start_pulls(self) -> None:
+    def pull(self) -> None:
+        """Pull every queue that has room and is not being pulled, now."""
         self._is_kicked = False
         prefetch = self._prefetch
         if self._is_closed or self._pause is not None or prefetch.size >= prefetch.size_max:
