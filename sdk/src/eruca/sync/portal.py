@@ -4,7 +4,7 @@ The sync classes do not repeat the async ones over blocking sockets. Lingering, 
 requests and background refreshes are concurrent and would each need a thread. And two
 implementations would differ. Instead, one daemon thread runs an event loop (uvloop, if it is
 installed). Each sync object has its async twin. A call runs on the loop while the caller waits.
-This costs 20 to 30 µs per call; ``send_many``, ``poll`` and iterating spread the cost over many
+This costs about 20 µs per call; ``send_many``, ``poll`` and iterating spread the cost over many
 messages.
 
 Any number of threads may use a sync object, and messages that they send at the same time share
@@ -220,6 +220,7 @@ class _Call(Generic[T]):
         self._has_ended.release()
 
     def _cancel(self) -> None:
+        self._task.add_done_callback(_fetch_error)
         self._task.cancel()
 
 
@@ -237,20 +238,38 @@ def read_here(value: T) -> T:
 def _run(loop: asyncio.AbstractEventLoop, closed: asyncio.Future[None]) -> None:
     asyncio.set_event_loop(loop)
     try:
-        while not closed.done():
-            # sys.exit in a listener or an async handler ends its task, and the waiting caller gets
-            # the error. If it ended the loop, that caller would wait for ever.
-            with suppress(SystemExit, KeyboardInterrupt):
-                loop.run_until_complete(closed)
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
+        _run_until_done(loop, closed)
+        _run_until_done(loop, loop.create_task(_end_tasks(loop)))
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _run_until_done(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    """Run the loop until *future* is done, whatever else ends meanwhile.
+
+    sys.exit in a listener or an async handler ends its task, and the waiting caller gets the error.
+    If it ended the loop, that caller would wait for ever, and so would all others.
+    """
+    future.add_done_callback(lambda _: loop.stop())
+    while not future.done():
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+
+
+async def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
+
+
+def _fetch_error(task: asyncio.Task[T]) -> None:
+    """Fetch the error of a task for which nobody waits: asyncio would log it as never fetched."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

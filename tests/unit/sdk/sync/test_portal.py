@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
+import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 
 import pytest
+import uvloop
 
 from eruca.contract.errors import ClosedError
 from eruca.sync.portal import Portal
 from support.patience import PATIENCE_SECONDS
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -68,15 +72,40 @@ def test_an_error_refers_to_nothing_that_refers_to_it(portal: Portal) -> None:
         gc.enable()
 
 
-def test_interrupting_a_call_cancels_its_function(portal: Portal) -> None:
-    was_cancelled = threading.Event()
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], Awaitable[None]]]:
+    """Return a function that interrupts the main thread once, and waits to be cancelled.
+
+    A signal that comes just before the thread waits does not wake it, so the function repeats it.
+    """
     main = threading.main_thread().ident
     assert main is not None
+    has_raised = False
+
+    def raise_once(_number: int, _frame: object) -> None:
+        nonlocal has_raised
+        if not has_raised:
+            has_raised = True
+            raise KeyboardInterrupt
+
+    async def interrupt() -> None:
+        while True:
+            signal.pthread_kill(main, signal.SIGINT)
+            await asyncio.sleep(0.05)  # the pace of the signals
+
+    before = signal.signal(signal.SIGINT, raise_once)
+    yield interrupt
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupting_a_call_cancels_its_function(
+    portal: Portal, interrupt: Callable[[], Awaitable[None]]
+) -> None:
+    was_cancelled = threading.Event()
 
     async def wait() -> None:
-        signal.pthread_kill(main, signal.SIGINT)
         try:
-            await asyncio.Event().wait()
+            await interrupt()
         except asyncio.CancelledError:
             was_cancelled.set()
             raise
@@ -85,6 +114,70 @@ def test_interrupting_a_call_cancels_its_function(portal: Portal) -> None:
         portal.call(wait)
 
     assert was_cancelled.wait(PATIENCE_SECONDS)
+
+
+def test_an_error_of_an_interrupted_call_is_not_logged_as_never_fetched(
+    portal: Portal, caplog: pytest.LogCaptureFixture, interrupt: Callable[[], Awaitable[None]]
+) -> None:
+    calls: list[weakref.ref[asyncio.Task[None] | None]] = []
+
+    async def wait() -> None:
+        calls.append(weakref.ref(asyncio.current_task()))
+        try:
+            await interrupt()
+        except asyncio.CancelledError:
+            raise OddError("odd") from None
+
+    with caplog.at_level(logging.ERROR, "asyncio"):
+        with pytest.raises(KeyboardInterrupt):
+            portal.call(wait)
+        wait_until(lambda: gc.collect() >= 0 and calls[0]() is None)
+
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_code_that_exits_while_the_client_closes_leaves_no_call_waiting(
+    monkeypatch: pytest.MonkeyPatch, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    monkeypatch.setattr("eruca.sync.portal._new_event_loop", new_loop)
+    portal = Portal()
+    begun = threading.Semaphore(0)
+    outcomes: dict[str, type[BaseException]] = {}
+
+    async def leave() -> None:
+        begun.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            sys.exit(1)
+
+    async def linger() -> None:
+        begun.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)  # it is not through when the other one exits
+
+    def call(function: Callable[[], Awaitable[None]]) -> None:
+        try:
+            portal.call(function)
+        except BaseException as error:
+            outcomes[function.__name__] = type(error)
+
+    callers = [
+        threading.Thread(target=call, args=(function,), daemon=True)
+        for function in (leave, linger, leave)
+    ]
+    for caller in callers:
+        caller.start()
+        assert begun.acquire(timeout=PATIENCE_SECONDS)
+
+    portal.finish(nothing)
+    for caller in callers:
+        caller.join(PATIENCE_SECONDS)
+
+    assert outcomes == {"leave": SystemExit, "linger": ClosedError}
 
 
 def test_closing_ends_a_call_under_way() -> None:
