@@ -188,7 +188,7 @@ async def test_forms_keep_the_order_in_which_they_came(
     settled: asyncio.Queue[tuple[str, int, int]] = asyncio.Queue()
 
     def form(name: str) -> Singles[bytes, int]:
-        def settle(callers: Sequence[int], _started: float, outcome: Appended | Exception) -> None:
+        def settle(callers: Sequence[int], outcome: Appended | Exception) -> None:
             assert isinstance(outcome, Appended)
             for place, caller in enumerate(callers, start=outcome.queue_offset):
                 settled.put_nowait((name, caller, place))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from eruca_chassis.metrics import BUCKETS, UNKNOWN_ROUTE, RequestMetrics
+from eruca_chassis.metrics import BUCKETS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 
 
 def test_a_route_is_counted_by_status_and_latency() -> None:
@@ -29,6 +29,18 @@ def test_a_route_is_counted_by_status_and_latency() -> None:
     assert below == {"0.0005": 1, "0.0025": 1, "0.005": 2, "30.0": 2, "+Inf": 3}
     assert registry.get_sample_value("eruca_http_request_seconds_sum", labels) == 100.0035
     assert len(BUCKETS) == 15
+
+
+def test_requests_that_end_together_are_counted_each_with_its_own_latency() -> None:
+    one_by_one, together = RouteMetrics(), RouteMetrics()
+
+    for seconds in (0.003, 0.25, 7.0):
+        one_by_one.add(201, seconds)
+    together.add_all(201, (0.003, 0.25, 7.0))
+
+    assert together.statuses == one_by_one.statuses
+    assert together.buckets == one_by_one.buckets
+    assert together.seconds == one_by_one.seconds
 
 
 def test_methods_nobody_knows_share_one_label() -> None:

@@ -9,7 +9,7 @@ it was held.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -36,11 +36,18 @@ class RouteMetrics:
         self.buckets = [0] * (len(BUCKETS) + 1)
         self.seconds = 0.0
 
-    def add(self, status: int, seconds: float, count: int = 1) -> None:
-        """Count requests that took *seconds* each."""
-        self.statuses[status] = self.statuses.get(status, 0) + count
-        self.buckets[bisect_left(BUCKETS, seconds)] += count
-        self.seconds += seconds * count
+    def add(self, status: int, seconds: float) -> None:
+        """Count a request that took *seconds*."""
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.buckets[bisect_left(BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+    def add_all(self, status: int, seconds: Sequence[float]) -> None:
+        """Count requests, of which each took one of *seconds*."""
+        self.statuses[status] = self.statuses.get(status, 0) + len(seconds)
+        for each in seconds:
+            self.buckets[bisect_left(BUCKETS, each)] += 1
+        self.seconds += sum(seconds)
 
 
 class RequestMetrics(Collector):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from time import monotonic
 from typing import Final
 
 import pytest
@@ -103,7 +102,7 @@ class Gatherer:
 
     def answer(self) -> None:
         requests, bodies = self._taken()
-        answer_together(requests, OK, [b"gathered " + body for body in bodies], monotonic())
+        answer_together(requests, OK, [b"gathered " + body for body in bodies])
 
     def fail(self, error: Exception) -> None:
         requests, _ = self._taken()
@@ -119,10 +118,17 @@ class Gatherer:
                 self.say(exchange)
 
     def counted(self, status: int) -> float:
+        return self._sample("eruca_http_requests_total", {"status": str(status)})
+
+    def counted_seconds(self) -> float:
+        """Return the sum of the times of all requests so far."""
+        return self._sample("eruca_http_request_seconds_sum", {})
+
+    def _sample(self, name: str, labels: dict[str, str]) -> float:
         registry = CollectorRegistry()
         registry.register(self.app.metrics)
-        labels = {"method": "POST", "route": "/v1/gather", "status": str(status)}
-        return registry.get_sample_value("eruca_http_requests_total", labels) or 0
+        labels = {"method": "POST", "route": "/v1/gather"} | labels
+        return registry.get_sample_value(name, labels) or 0
 
     def _taken(self) -> tuple[Sequence[Gathered], list[bytes]]:
         taken, self.requests = self.requests, []
@@ -231,13 +237,23 @@ async def test_other_requests_are_exchanges(served: Served, other: bytes) -> Non
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 30])
-async def test_one_that_comes_in_two_reads_is_an_exchange(served: Served, missing: int) -> None:
+async def test_one_that_comes_in_two_reads_is_an_exchange(
+    served: Served, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
     reader, writer = await served.connection()
+    protocol = served.protocol()
+    read: list[bytes] = []
+    data_received = protocol.data_received
+
+    def seeing(data: bytes) -> None:
+        data_received(data)
+        read.append(data)
+
     sent = said(b"+1")
+    monkeypatch.setattr(protocol, "data_received", seeing)
 
     writer.write(sent[:-missing])
-    with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(reader.read(1), 0.05)
+    await until(lambda: read == [sent[:-missing]])
     writer.write(sent[-missing:])
 
     assert (await answer_of(reader))[2] == b"alone +1"
@@ -333,6 +349,38 @@ async def test_begun_alone_it_may_be_refused(served: Served) -> None:
     served.gatherer.begin_each()
 
     assert (await answer_of(reader))[0] == 503
+
+
+def answer_each(gatherer: Gatherer) -> None:
+    gatherer.answer()
+
+
+def fail_each(gatherer: Gatherer) -> None:
+    gatherer.fail(DiskFullError("the disk is full"))
+
+
+@pytest.mark.parametrize("settle", [answer_each, fail_each, Gatherer.begin_each])
+@pytest.mark.parametrize("is_drawn", [False, True])
+async def test_each_is_timed_from_its_own_arrival(
+    served: Served, settle: Callable[[Gatherer], None], is_drawn: bool
+) -> None:
+    gatherer = served.gatherer
+    first, writer = await served.gathered(b"+1")
+    second, _ = await served.gathered(b"+2")
+    before = gatherer.counted_seconds()
+    earlier, later = [request for request, _ in gatherer.requests]
+    assert earlier.arrived < later.arrived
+    earlier.arrived -= 3600  # as if it had come an hour ago
+    later.arrived -= 60
+    if is_drawn:
+        writer.write(said(b"+1")[:10])
+        await until(lambda: earlier.data is None)
+
+    settle(gatherer)
+    for reader in (first, second):
+        await answer_of(reader)
+
+    assert gatherer.counted_seconds() - before == pytest.approx(3660, abs=59)
 
 
 async def test_a_service_that_is_not_ready_gathers_nothing(served: Served) -> None:

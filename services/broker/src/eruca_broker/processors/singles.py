@@ -27,9 +27,9 @@ C = TypeVar("C")
 Together: TypeAlias = Callable[[str, int, Sequence[S]], Batch | None]
 """Returns the batch of what was gathered for a queue of a topic; None if it cannot be one."""
 
-Settled: TypeAlias = Callable[[Sequence[C], float, Appended | Exception], None]
-"""Called with some callers; the monotonic time at which the first of them came; and their batch, of
-a record for each, or the error of all of them. Must not raise, because others wait behind it."""
+Settled: TypeAlias = Callable[[Sequence[C], Appended | Exception], None]
+"""Called with some callers and their batch, of a record for each, or the error of all of them. Must
+not raise, because others wait behind it."""
 
 GATHERED_SIZE_MAX: Final = 256 * 1024  # bytes of requests that are appended together
 
@@ -95,7 +95,7 @@ class Singles(Generic[S, C]):
         batch = self._together(topic, queue_id, group.singles)
         if batch is None:
             return False
-        done = partial(self._settled, group.callers, group.started)
+        done = partial(self._settled, group.callers)
         try:
             return self._sender.append_gathered(batch, group.started, done)
         except ErucaError:

@@ -96,12 +96,13 @@ class GatheredRequest:
         begin: The first bytes of it: the head, and the begin of the body that the endpoint expects.
         data: The bytes of the request that is gathered now; None: there is none, or it is drawn.
         request: The head of the latest one.
+        arrived: The monotonic time at which the latest one came.
         payer: The client, as budgets know it.
     """
 
     __slots__ = (
-        "_answers", "_connection", "_drawn", "_flow", "_taker", "_transport", "begin", "body_at",
-        "data", "payer", "request", "size",
+        "_answers", "_connection", "_drawn", "_flow", "_taker", "_transport", "arrived", "begin",
+        "body_at", "data", "payer", "request", "size",
     )  # fmt: skip
 
     request: RequestHead
@@ -119,6 +120,7 @@ class GatheredRequest:
         self._flow = flow
         self._answers = answers
         self._drawn: Exchange | None = None
+        self.arrived = 0.0
         self.data: bytes | None = None
         self.begin = b""
         self.body_at = 0
@@ -145,7 +147,7 @@ class GatheredRequest:
         gathers: Gathers = self.request.gathers
         if not gathers.budget.try_take(RESERVE_SIZE, self.payer):
             return False
-        self.data = data
+        self.data, self.arrived = data, monotonic()
         self._taker(self, data)
         return True
 
@@ -155,6 +157,7 @@ class GatheredRequest:
         assert data is not None, "no request is gathered"
         self.data = None
         self._drawn = exchange = self._connection.carry(self.request)
+        exchange.started = self.arrived
         exchange.arrived(data[self.body_at :])
 
     def drawn(self) -> Exchange:
@@ -196,23 +199,24 @@ Gathered: TypeAlias = GatheredRequest | Exchange
 
 
 def answer_together(
-    requests: Sequence[Gathered], head: AnswerHead, bodies: Sequence[bytes], started: float
+    requests: Sequence[Gathered], head: AnswerHead, bodies: Sequence[bytes]
 ) -> None:
-    """Answer requests of one route, each with its own body; *started* is monotonic."""
+    """Answer requests of one route, each with its own body."""
     give_back_together(requests)
-    now, sent, last = monotonic(), 0, None
+    now, last = monotonic(), None
+    seconds: list[float] = []
     form = head.form_of_whole
     for request, body in zip(requests, bodies, strict=True):
         if isinstance(request, Exchange):
             request.resume(request.answer, head, body)
         elif request.answer(form % (len(body), new_request_number(), body), now):
-            sent, last = sent + 1, request
+            seconds.append(now - request.arrived)
+            last = request
         else:
             exchange = request.drawn()
-            exchange.started = started
             exchange.resume(exchange.answer, head, body)
     if last is not None:
-        last.request.route.metrics.add(head.status, now - started, sent)
+        last.request.route.metrics.add_all(head.status, seconds)
 
 
 def fail_together(requests: Sequence[Gathered], error: Exception) -> None:

@@ -410,10 +410,7 @@ class SendMessages(HotEndpoint):
         exchange.answer(head, _ENCODER.encode(said))
 
     def _answer_singles(
-        self,
-        callers: Sequence[tuple[Exchange, str]],
-        _started: float,
-        outcome: Appended | Exception,
+        self, callers: Sequence[tuple[Exchange, str]], outcome: Appended | Exception
     ) -> None:
         if isinstance(outcome, Exception):
             for exchange, _ in callers:
@@ -578,14 +575,12 @@ class SendRecords(HotEndpoint):
         receipt = self._sender.receipt_of_requests(outcome)
         exchange.answer(JSON_CREATED, _ENCODER.encode(receipt))
 
-    def _answer_singles(
-        self, requests: Sequence[Gathered], started: float, outcome: Appended | Exception
-    ) -> None:
+    def _answer_singles(self, requests: Sequence[Gathered], outcome: Appended | Exception) -> None:
         if isinstance(outcome, Exception):
             fail_together(requests, outcome)
         else:
             receipts = self._sender.single_receipts_of(outcome)
-            answer_together(requests, JSON_CREATED, receipts, started)
+            answer_together(requests, JSON_CREATED, receipts)
 
 
 def _described(media_type: str | None, given: Mapping[str, Any]) -> NewMessage | None:
