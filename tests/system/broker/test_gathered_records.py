@@ -15,10 +15,12 @@ import pytest
 
 from eruca.contract.errors import DiskFullError
 from eruca.contract.records import RecordLayout, SysFlag, decode_record
+from eruca.contract.topics import TopicSettings
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, decode_pull
 from eruca_broker.app import create_app
 from eruca_broker.processors.budgets import SendBudget
 from eruca_broker.processors.send_message import Sender
+from eruca_broker.processors.topics import Topics
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.app import ServiceApp
@@ -195,6 +197,27 @@ async def test_pipelined_records_keep_their_order_and_their_answers(
 
 
 async def test_a_topic_that_is_gone_is_refused_as_ever(
+    tmp_path: Path, gathered: list[bytes]
+) -> None:
+    async with (
+        served(tmp_path / "store", auto_create_topics=False) as (app, address),
+        raw_connection(address) as connection,
+    ):
+        topics = app.parts[Topics]
+        await topics.put("orders", TopicSettings())
+        for _ in range(3):
+            assert (await answered(connection, request(single())))[0] == 201
+        await topics.delete("orders")
+        gathered.clear()
+
+        again = await answered(connection, request(single()))
+
+        assert again[0] == 404
+        assert len(gathered) == 1
+        assert await answered(connection, request(single(), NAMED)) == again
+
+
+async def test_a_queue_that_does_not_exist_is_refused_as_ever(
     broker: tuple[ServiceApp, tuple[str, int]], gathered: list[bytes]
 ) -> None:
     _, address = broker
@@ -207,6 +230,7 @@ async def test_a_topic_that_is_gone_is_refused_as_ever(
 
         again = await answered(connection, request(single(queue_id=7), queue_id=7))
         assert again == refused
+        assert len(gathered) == 1
 
 
 async def test_a_store_that_refuses_writes_refuses_a_gathered_one_with_the_same_words(
