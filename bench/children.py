@@ -35,16 +35,14 @@ def nothing_left_behind() -> Iterator[None]:
     """
     _go_on_in_a_child()
     _adopt_orphans()
-    before = {number: signal.getsignal(number) for number in _ENDS}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ENDS)}
     for number in _heeded(_ENDS):
         signal.signal(number, _end)
     try:
         yield
     finally:
-        # A second Ctrl-C must not interrupt this.
-        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _let_nothing_interrupt()
         _kill_descendants()
-        signal.signal(signal.SIGINT, interrupt)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -65,8 +63,18 @@ def _go_on_in_a_child() -> None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
+    def stop(number: int, _frame: FrameType | None) -> None:
+        """Stop the work and this process, and let both go on when this one does."""
+        pass_on(number, None)
+        handler = signal.signal(number, signal.SIG_DFL)
+        os.kill(watcher, number)  # returns after the SIGCONT
+        signal.signal(number, handler)
+        pass_on(signal.SIGCONT, None)
+
     for number in _heeded((signal.SIGINT, *_ENDS)):
         signal.signal(number, pass_on)
+    for number in _heeded((signal.SIGTSTP,)):
+        signal.signal(number, stop)
     _, status = os.waitpid(child, 0)
     _kill_descendants()
     code = os.waitstatus_to_exitcode(status)
@@ -84,7 +92,21 @@ def _adopt_orphans() -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
+    _let_nothing_interrupt()
     sys.exit(128 + number)
+
+
+def _let_nothing_interrupt() -> None:
+    """Ignore further signals, also those that have come and wait for their handlers.
+
+    A stopped process whose parent is killed gets two at once.
+    """
+    for number in (signal.SIGINT, *_ENDS):
+        signal.signal(number, _ignore)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing."""
 
 
 def _kill_descendants() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.waiting import wait_until
+
 ROOT = Path(__file__).parents[3]
 END_SECONDS_MAX = 60
 
@@ -80,6 +82,31 @@ def test_no_process_outlives_a_benchmark_that_is_killed(tmp_path: Path) -> None:
     assert not alive
 
 
+def test_ctrl_z_stops_the_work_too_until_it_goes_on(tmp_path: Path) -> None:
+    with begun(tmp_path, "SIGTERM") as benchmark:
+        work, *_ = pids_of(benchmark)
+        both = [psutil.Process(benchmark.pid), psutil.Process(work)]
+        for _ in range(2):
+            benchmark.send_signal(signal.SIGTSTP)
+            wait_until(lambda: all(it.status() == psutil.STATUS_STOPPED for it in both))
+            benchmark.send_signal(signal.SIGCONT)
+            wait_until(lambda: all(it.status() != psutil.STATUS_STOPPED for it in both))
+
+        benchmark.send_signal(signal.SIGTERM)
+        assert benchmark.wait(END_SECONDS_MAX) == 128 + signal.SIGTERM
+
+
+def test_no_process_outlives_a_benchmark_that_is_killed_while_it_is_stopped(tmp_path: Path) -> None:
+    with begun(tmp_path, "kill") as benchmark:
+        processes = [psutil.Process(pid) for pid in pids_of(benchmark)]
+        benchmark.send_signal(signal.SIGTSTP)
+        wait_until(lambda: processes[0].status() == psutil.STATUS_STOPPED)
+        benchmark.kill()
+
+        _, alive = psutil.wait_procs(processes, timeout=END_SECONDS_MAX)
+    assert not alive
+
+
 def begun(directory: Path, end: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", BENCHMARK, str(directory / "log"), end],
@@ -87,6 +114,7 @@ def begun(directory: Path, end: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        process_group=0,  # as a shell's job: the kernel ignores Ctrl-Z where no shell waits
     )
 
 
