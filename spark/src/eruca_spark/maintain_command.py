@@ -65,14 +65,15 @@ def maintain(
         target_bytes = (target_file_mib or layout.target_file_mib) * _MIB
         today = datetime.now(UTC).date()
         with folders.maintaining():
-            done = Maintenance(folders).run(
+            maintenance = Maintenance(folders)
+            done = maintenance.run(
                 target_bytes,
                 keep_days=keep,
                 today=today,
                 is_told_to_stop=interrupted.is_set,
             )
         outcome = "done" if done.has_changed else "nothing_new"
-        if interrupted.is_set():
+        if maintenance.is_interrupted:
             outcome = "interrupted"
         document = {"command": "maintain", "outcome": outcome, "target": lake, **asdict(done)}
         run.ended(document)

@@ -18,6 +18,7 @@ from eruca_spark.lake_files import LakeBusyError, LocalFiles
 from eruca_spark.main import app
 from eruca_spark.maintain_command import lake_path
 from eruca_spark.maintenance.folders import LocalFolders
+from eruca_spark.maintenance.running import Maintenance
 from eruca_spark.shell import interruption
 from support.export_cluster import command
 from support.patience import PATIENCE_SECONDS
@@ -135,6 +136,24 @@ def test_ctrl_c_finishes_the_partition_that_is_being_changed(lake: Path) -> None
     assert (told["outcome"], told["new_files"], told["folded_batches"]) == ("interrupted", 1, 0)
     assert not (lake / "_maintenance").exists()
     assert json.loads(maintain(str(lake), "--output", "json").stdout)["new_files"] == 1
+
+
+def test_ctrl_c_during_the_last_step_leaves_nothing_undone(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold = Maintenance._fold
+
+    def interrupted_fold(maintenance: Maintenance) -> None:
+        signal.raise_signal(signal.SIGINT)
+        fold(maintenance)
+
+    monkeypatch.setattr(Maintenance, "_fold", interrupted_fold)
+
+    told = maintain(str(lake), "--output", "json")
+
+    assert told.exit_code == 0, told.output
+    document = json.loads(told.stdout)
+    assert (document["outcome"], document["folded_batches"]) == ("done", 1)
 
 
 def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word() -> None:

@@ -65,6 +65,7 @@ class Maintenance:
         self._catalogue = Catalogue(folders)
         self._new_name = new_name
         self.done = Maintained()
+        self.is_interrupted = False  # the run was told to stop, and left a step out
 
     def run(
         self,
@@ -90,6 +91,7 @@ class Maintenance:
         self._recover()
         for step in self._steps(target_bytes, keep_days, today):
             if is_told_to_stop():
+                self.is_interrupted = True
                 break
             step()
         return self.done
