@@ -464,15 +464,27 @@ async def test_what_retention_has_deleted_of_a_plan_is_planned_again_or_told(
     assert not (tmp_path / "orders.ndjson.parts").exists()
 
 
+def missing_brokers(metrics: Path) -> tuple[float, float]:
+    """Return the number of known ones, and 1 if there may be others."""
+    lines = [line.split("{") for line in metrics.read_text().splitlines() if "{" in line]
+    values = {name: float(rest.rpartition(" ")[2]) for name, rest in lines}
+    name = "eruca_job_last_run_missing_brokers"
+    return values[name], values[f"{name}_unknown"]
+
+
 async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
     file, parts = tmp_path / "orders.ndjson", tmp_path / "orders.ndjson.parts"
+    metrics = tmp_path / "eruca.prom"
     async with exporting(tmp_path, 30) as (command, service):
         service.holders.names = ["broker-a", "broker-z"]
         refused = await command("export", "orders", "--to", file, code=75)
         is_there = file.exists() or parts.exists()
-        said = await command("export", "orders", "--to", file, "--allow-incomplete")
+        said = await command(
+            *("export", "orders", "--to", file, "--allow-incomplete"),
+            *("--metrics-file", metrics),
+        )
         none = await command(
             "export", "parcels", "--to", tmp_path / "none.ndjson", "--allow-incomplete", code=75
         )
@@ -482,6 +494,7 @@ async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_aske
     assert "--allow-incomplete" in refused
     assert not is_there
     assert "of broker-z may be missing" in said
+    assert missing_brokers(metrics) == (1, 0)
     assert "cannot export parcels: none of its brokers is live" in none
     assert len(file.read_text().splitlines()) == 30
 
@@ -489,19 +502,23 @@ async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_aske
 async def test_brokers_that_nobody_can_know_of_are_left_out_only_where_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
-    file = tmp_path / "orders.ndjson"
+    file, metrics = tmp_path / "orders.ndjson", tmp_path / "eruca.prom"
     async with exporting(tmp_path, 30) as (command, service):
         service.holders.is_unreachable = True
         refused = await command("export", "orders", "--to", file, code=75)
         unknown = await command("export", "parcels", "--to", file, "--allow-incomplete", code=75)
         is_there = file.exists()
-        said = await command("export", "orders", "--to", file, "--allow-incomplete")
+        said = await command(
+            *("export", "orders", "--to", file, "--allow-incomplete"),
+            *("--metrics-file", metrics),
+        )
 
     assert "database is unreachable" in refused
     assert "--allow-incomplete" in refused
     assert "nobody listens" in unknown
     assert not is_there
     assert "messages may be missing" in said
+    assert missing_brokers(metrics) == (0, 1)
     assert len(file.read_text().splitlines()) == 30
 
 

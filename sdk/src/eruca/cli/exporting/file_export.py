@@ -81,13 +81,15 @@ async def export_to_file(session: Session, wanted: FileRequest) -> int:
     try:
         with measured("export", f"file:{wanted.topic}", places, _outcome_of) as run:
             done = await _exported(session, wanted)
+            named = {missing.broker_name for missing in done.plan.incomplete}
             run.ended(
                 {
                     "outcome": "done",
                     "rows": done.plan.rows,
                     "damaged_rows": len(done.damaged),
                     "size_bytes": done.size,
-                    "missing_brokers": len(done.plan.incomplete),
+                    "missing_brokers": len(named - {None}),
+                    "missing_brokers_unknown": int(None in named),
                 }
             )
     except ErucaError as error:
