@@ -44,9 +44,12 @@ def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bo
     """Replace files of *directory* as :func:`eruca_chassis.files.whole_files.replace_files` does.
 
     A directory in a file's place is moved aside: it is not ours, and would block the file for ever.
+    This is done for all files before the first one is written.
 
     Raises:
-        OSError: A file could not be written; it and the later ones keep their predecessors.
+        OSError: A directory could not be moved, and no file was written. Or a file could not be
+            written; it and the later ones keep their predecessors, unless these were directories,
+            or only the last flush has failed.
     """
     for name in contents:
         for place in (directory / name, directory / f"{name}.new"):
