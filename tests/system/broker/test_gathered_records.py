@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.gathered import GatheredRequest
+from support.authority import Authority
 from support.brokers import batch, record, with_field
 from support.exchanges import answer_of
 from support.services import raw_connection, serving
@@ -194,6 +196,29 @@ async def test_pipelined_records_keep_their_order_and_their_answers(
         assert (await stored_bodies(connection))[2:] == [b"%08d" % n for n in range(1, 61)]
         assert gathered
         assert app.parts[SendBudget].used == 0
+
+
+async def test_over_tls_they_are_gathered_and_answered_alike(
+    tmp_path: Path, gathered: list[bytes]
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.pair("127.0.0.1")
+    context = ssl.create_default_context(cafile=str(authority.ca_file))
+    async with served(tmp_path / "store", tls_cert_file=pair.cert, tls_key_file=pair.key) as (
+        app,
+        address,
+    ):
+        connection = await asyncio.open_connection(*address, ssl=context)
+        for _ in range(3):
+            as_exchange = await answered(connection, request(single(), NAMED))
+            assert await answered(connection, request(single())) == as_exchange
+
+        assert as_exchange[0] == 201
+        assert gathered
+        assert await stored_bodies(connection) == [b"%08d" % 0] * 6
+        assert app.parts[SendBudget].used == 0
+        connection[1].close()
+        await connection[1].wait_closed()
 
 
 async def test_a_topic_that_is_gone_is_refused_as_ever(
