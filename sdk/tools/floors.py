@@ -26,6 +26,7 @@ SDK: Final = "./sdk[arrow,backup,cli,fast,otel,prometheus]"
 UV: Final = Path(sys.executable).with_name("uv")
 TOOLS: Final = (
     "anyio",
+    "cryptography",  # the authority of TLS tests
     "hypothesis",
     "pytest",
     "pytest-timeout",
