@@ -79,8 +79,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
             receipt.log_offset,
             receipt.stored_at_ms,
             receipt.durability,
-            # Another replica may have stored it: after a redirect, or when it was sent before.
-            self.asked if receipt.store_host is None else _host_of(receipt.store_host),
+            self._store_host(),
             None,
             self.replayed,
             None,
@@ -94,12 +93,11 @@ class StoredBatch(Struct, frozen=True, gc=False):
             return self._scheduled_results(receipt.scheduled)
         if receipt.count == 1:
             return [self.result()]
-        # As in result().
-        stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
+        store_host = self._store_host()
         is_plain = not self.replayed and receipt.copies == 1
         sizes = struct.unpack(f">{receipt.count}I", self.sizes)
         # The stored record may have larger addresses than the one that was sent.
-        larger = receipt.born_host_is_ipv6 + stored_at.is_v6 - self.asked.is_v6
+        larger = receipt.born_host_is_ipv6 + store_host.is_v6 - self.asked.is_v6
         if larger:
             sizes = tuple(size + larger * (IPV6_HOST_SIZE - IPV4_HOST_SIZE) for size in sizes)
         return list(
@@ -111,14 +109,18 @@ class StoredBatch(Struct, frozen=True, gc=False):
                 accumulate(sizes[:-1], initial=receipt.log_offset),
                 repeat(receipt.stored_at_ms),
                 repeat(receipt.durability),
-                repeat(stored_at),
+                repeat(store_host),
                 *(() if is_plain else map(repeat, (None, self.replayed, None, receipt.copies))),
             )
         )
 
+    def _store_host(self) -> Host:
+        """Return the broker that stored it: another replica after a redirect or a repeat."""
+        host = self.receipt.store_host
+        return self.asked if host is None else _host_of(host)
+
     def _scheduled_results(self, places: ScheduledPlaces) -> list[SendResult]:
-        receipt, queue = self.receipt, self.queue
-        stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
+        receipt, queue, store_host = self.receipt, self.queue, self._store_host()
         return [
             SendResult(
                 message_id,
@@ -127,7 +129,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
                 log_offset,
                 receipt.stored_at_ms,
                 receipt.durability,
-                stored_at,
+                store_host,
                 None if deliver_ms is None else _EPOCH + deliver_ms * _MS,
                 self.replayed,
                 None
